@@ -1,7 +1,7 @@
 """The part of a cluster that a rehearsal of its plan needs. Pure."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final
 
@@ -17,13 +17,14 @@ from migration.assessment.assumed import ASSUMED
 from migration.assessment.evidence import mapping_at, read_evidence, text_map
 from migration.assessment.workloads import Workload, group_workloads
 from migration.plan.facts.vendors import NVIDIA
-from migration.plan.facts.work import HOSTNAME, bound_claims, claim_names
+from migration.plan.facts.volumes import HOSTNAME, Volumes, claim_names
 from migration.plan.model.plan import Plan, PlannedNode, Wave
 from migration.rehearsal.documents import (
     KINDS,
     bare_pod,
     bound_claim,
     node,
+    on_host,
     plain,
     with_claims,
     workload,
@@ -71,7 +72,7 @@ def build_rehearsal(
     priorities = frozenset(
         (*_SYSTEM_PRIORITIES, *(entry.name for entry in objects if entry.kind == "PriorityClass"))
     )
-    bound = bound_claims(objects, namespace)
+    known_volumes = Volumes(objects, namespace)
     volumes: list[Mapping[str, Any]] = []
     hostnames = {
         entry.name: text_map(entry.document, "metadata", "labels").get(HOSTNAME, entry.name)
@@ -90,20 +91,18 @@ def build_rehearsal(
                 f"{entry.key.reference}: its {entry.pods} pods belong to a kind that Kubernetes does not run"
             )
             continue
-        claims = _bound_claims(group, bound, namespace)
         nodes = {node for node in map(_node_of, group.pods) if node}
-        if claims and len(nodes) == 1:
-            (node_name,) = nodes
+        selectors = _selectors_of_claims(group, known_volumes, nodes, hostnames)
+        if selectors:
             document = (group.owner or group.pods[0]).document
-            created = with_claims(created, document, claims)
-            for claim in sorted(claims):
-                volume = bound[entry.key.namespace, claim]
-                hostname = hostnames.get(node_name, node_name)
-                volumes += bound_claim(entry.key.namespace, claim, volume, hostname)
-        elif claims:
+            created = with_claims(created, document, selectors)
+            for claim, selector in selectors.items():
+                volume = known_volumes.name(entry.key.namespace, claim)
+                volumes += bound_claim(entry.key.namespace, claim, volume, selector)
+        elif selectors is None:
             left_out.append(
-                f"{entry.key.reference}: its PersistentVolumes, each of one of {count_text(len(nodes), 'node')}: a pod that is "
-                "evicted may come back on another node"
+                f"{entry.key.reference}: its PersistentVolumes, of which some are not of all its {count_text(len(nodes), 'node')}: "
+                "a pod that is evicted may come back on another node"
             )
         workloads.append(_in_namespace(created, entry.key.namespace))
         rehearsed.update(entry.members)
@@ -162,16 +161,29 @@ def _workload(group: Workload, priorities: frozenset[str]) -> dict[str, Any] | N
     return workload(group.owner.document, priorities, _scheduler_of(group))
 
 
-def _bound_claims(
-    group: Workload, bound: Mapping[tuple[str, str], str], namespace: str
-) -> frozenset[str]:
-    """Return the PersistentVolumeClaims of a workload's pods with a volume of one node."""
-    return frozenset(
-        claim
-        for pod in group.pods
-        for claim in claim_names(mapping_at(pod.document, "spec"))
-        if (pod.namespace or namespace, claim) in bound
-    )
+def _selectors_of_claims(
+    group: Workload, volumes: Volumes, nodes: Collection[str], hostnames: Mapping[str, str]
+) -> dict[str, Mapping[str, Any]] | None:
+    """Return the PersistentVolumeClaims of a workload with volumes that some nodes do not reach, each with its nodes.
+
+    Returns:
+        Claim to node selector. None if not all of the workload's nodes reach each of the volumes: a pod of those that are
+        created is not known to be one of before.
+    """
+    namespace = group.key.namespace
+    claims = {
+        claim for pod in group.pods for claim in claim_names(mapping_at(pod.document, "spec"))
+    }
+    selectors: dict[str, Mapping[str, Any]] = {}
+    for claim in sorted(claims):
+        selector = volumes.selector(namespace, claim)
+        if selector is not None and volumes.reached_by(selector).issuperset(nodes):
+            selectors[claim] = json.loads(encode(selector))
+        elif selector is not None or (len(nodes) > 1 and volumes.is_of_one_node(namespace, claim)):
+            return None
+        elif volumes.is_of_one_node(namespace, claim):
+            selectors[claim] = on_host([hostnames.get(name, name) for name in nodes])
+    return selectors
 
 
 def _scheduler_of(group: Workload) -> str:

@@ -5,7 +5,7 @@ could act or hold a secret: no Secret, no webhook, no controller of others.
 """
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from allocator.nodes.amounts import CPU, MEMORY, PODS, milli_value
@@ -13,7 +13,8 @@ from allocator.nodes.node_resources import NodeResources
 from kube.api.workloads import DAEMON_SET, pod_path, replace_at, resolve_path
 from kube.quantity import Quantity
 from migration.assessment.evidence import list_at, mapping_at
-from migration.plan.facts.work import HOSTNAME, RUN_TO_COMPLETION
+from migration.plan.facts.volumes import HOSTNAME
+from migration.plan.facts.work import RUN_TO_COMPLETION
 
 IMAGE: Final = "registry.internal/app:1"
 """The image of containers without one; no kubelet pulls it."""
@@ -222,18 +223,23 @@ def with_claims(
     return changed
 
 
+def on_host(hostnames: Sequence[str]) -> dict[str, Any]:
+    """Return the selector of the nodes with some values of the label `kubernetes.io/hostname`."""
+    expression = {"key": HOSTNAME, "operator": "In", "values": [*hostnames]}
+    return {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+
+
 def bound_claim(
-    namespace: str, name: str, volume: str, hostname: str
+    namespace: str, name: str, volume: str, selector: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a PersistentVolume of one node, and the PersistentVolumeClaim that it is bound to.
+    """Return a PersistentVolume of some nodes, and the PersistentVolumeClaim that it is bound to.
 
     Args:
         namespace: The namespace of the claim.
         name: The name of the claim.
         volume: The name of the volume.
-        hostname: The value of the node's label `kubernetes.io/hostname`.
+        selector: The node selector of these nodes.
     """
-    expression = {"key": HOSTNAME, "operator": "In", "values": [hostname]}
     return (
         {
             "apiVersion": "v1",
@@ -244,9 +250,7 @@ def bound_claim(
                 "capacity": _CLAIM["resources"]["requests"],
                 "persistentVolumeReclaimPolicy": "Retain",
                 "local": {"path": "/rehearsed"},
-                "nodeAffinity": {
-                    "required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-                },
+                "nodeAffinity": {"required": selector},
             },
         },
         {

@@ -474,9 +474,35 @@ def test_volumes_of_several_nodes_are_told_as_not_rehearsed() -> None:
     rehearsal = rehearsed([hami_node("h-0"), hami_node("h-1"), *disks])
 
     (text,) = (text for text in rehearsal.left_out if "PersistentVolumes" in text)
-    assert text.startswith("StatefulSet/team/index: its PersistentVolumes, each of one of 2 nodes")
+    assert text.startswith(
+        "StatefulSet/team/index: its PersistentVolumes, of which some are not of all its 2 nodes"
+    )
     assert text.endswith("a pod that is evicted may come back on another node")
     assert not any("PersistentVolume" in entry["kind"] for entry in rehearsal.objects)
+
+
+@pytest.mark.parametrize(
+    ("zones", "is_created"), [(["a", "b"], True), (["a", "c"], False)], ids=["within", "beyond"]
+)
+def test_pods_with_volumes_of_zones_come_back_in_these(zones: list[str], is_created: bool) -> None:
+    key = "topology.kubernetes.io/zone"
+    nodes = [hami_node("h-0"), hami_node("h-1"), hami_node("h-2")]
+    for own, zone in zip(nodes, [*zones, "d"], strict=True):
+        own["metadata"]["labels"][key] = zone
+    disks = on_local_disks(["h-0", "h-1"], templates=True)
+    terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": ["a", "b"]}]}]
+    selector = {"nodeSelectorTerms": terms}
+    for document in disks:
+        if document["kind"] == "PersistentVolume":
+            document["spec"] = {"csi": {}, "nodeAffinity": {"required": selector}}
+
+    rehearsal = rehearsed([*nodes, *disks])
+
+    created = [entry for entry in rehearsal.objects if entry["kind"] == "PersistentVolume"]
+    assert ([selector, selector] if is_created else []) == [
+        entry["spec"]["nodeAffinity"]["required"] for entry in created
+    ]
+    assert is_created is not any("its PersistentVolumes" in text for text in rehearsal.left_out)
 
 
 def test_a_pod_without_a_controller_keeps_the_volume_of_its_node() -> None:

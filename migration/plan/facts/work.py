@@ -19,18 +19,18 @@ from kube.manifests.source import SourceObject
 from migration.assessment.evidence import list_at, mapping_at, text_map
 from migration.assessment.workloads import Workload
 from migration.plan.facts.groups import Ending, group_of
+from migration.plan.facts.volumes import Volumes, claim_names
 from migration.plan.model.plan import PlannedWork
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 RUN_TO_COMPLETION: Final = frozenset({"Never", "OnFailure"})
-HOSTNAME: Final = "kubernetes.io/hostname"
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _DEFAULT_BACKOFF_LIMIT: Final = 6
 
-_OWNERS: Final = frozenset({("batch/v1", "Job"), ("v1", "PersistentVolumeClaim")})
+_JOB: Final = ("batch/v1", "Job")
 
-_Documents = Mapping[tuple[str, str, str], Mapping[str, Any]]
+_Jobs = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 def read_work(objects: Sequence[SourceObject], namespace: str) -> dict[str, list[PlannedWork]]:
@@ -42,36 +42,33 @@ def read_work(objects: Sequence[SourceObject], namespace: str) -> dict[str, list
         objects: The cluster's objects.
         namespace: The namespace for objects that name none.
     """
-    owners = {
-        (source.kind, source.namespace or namespace, source.name): source.document
+    jobs = {
+        (source.namespace or namespace, source.name): source.document
         for source in objects
-        if (source.api_version, source.kind) in _OWNERS
+        if (source.api_version, source.kind) == _JOB
     }
     members = _members_of_jobs(objects, namespace)
-    volumes = {
-        ("PersistentVolume", "", source.name): source.document
-        for source in objects
-        if source.kind == "PersistentVolume"
-    }
-    documents = {**owners, **volumes}
+    volumes = Volumes(objects, namespace)
     works: dict[str, list[PlannedWork]] = {}
     for source in objects:
         if (source.api_version, source.kind) == ("v1", "Pod"):
-            work = _work(source, source.namespace or namespace, documents)
+            work = _work(source, source.namespace or namespace, jobs, volumes)
             if work is not None:
-                work = _with_job(work, documents, members)
+                work = _with_job(work, jobs, members)
                 works.setdefault(work.node, []).append(work)
     return {node: sorted(entries, key=lambda work: work.pod) for node, entries in works.items()}
 
 
-def bound_pods(objects: Sequence[SourceObject], namespace: str) -> frozenset[tuple[str, str]]:
+def bound_pods(
+    objects: Sequence[SourceObject], namespace: str, volumes: Volumes
+) -> frozenset[tuple[str, str]]:
     """Return namespace and name of the pods that run until they are ended, with a PersistentVolume of one node.
 
     Args:
         objects: The cluster's objects.
         namespace: The namespace for objects that name none.
+        volumes: The cluster's volumes.
     """
-    claims = bound_claims(objects, namespace)
     return frozenset(
         (place, source.name)
         for source in objects
@@ -79,36 +76,8 @@ def bound_pods(objects: Sequence[SourceObject], namespace: str) -> frozenset[tup
         and (spec := mapping_at(source.document, "spec")).get("restartPolicy")
         not in RUN_TO_COMPLETION
         and (place := source.namespace or namespace)
-        and any((place, claim) in claims for claim in claim_names(spec))
+        and any(volumes.is_of_one_node(place, claim) for claim in claim_names(spec))
     )
-
-
-def bound_claims(objects: Sequence[SourceObject], namespace: str) -> Mapping[tuple[str, str], str]:
-    """Return namespace and name of the PersistentVolumeClaims with a volume of one node to that volume.
-
-    Args:
-        objects: The cluster's objects.
-        namespace: The namespace for objects that name none.
-    """
-    volumes = {
-        source.name
-        for source in objects
-        if source.kind == "PersistentVolume" and _is_bound(source.document)
-    }
-    return {
-        (source.namespace or namespace, source.name): volume
-        for source in objects
-        if source.kind == "PersistentVolumeClaim"
-        and (volume := str(mapping_at(source.document, "spec").get("volumeName"))) in volumes
-    }
-
-
-def claim_names(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of the PersistentVolumeClaims of a pod's volumes."""
-    for entry in list_at(spec, "volumes"):
-        claim = mapping_at(entry, "persistentVolumeClaim").get("claimName")
-        if isinstance(claim, str):
-            yield claim
 
 
 def describe_work(work: PlannedWork) -> str:
@@ -185,7 +154,9 @@ def ends_as_it_is(group: Workload | None) -> bool:
     return running > 0 and not _is_followed(job, running)
 
 
-def _work(source: SourceObject, namespace: str, documents: _Documents) -> PlannedWork | None:
+def _work(
+    source: SourceObject, namespace: str, jobs: _Jobs, volumes: Volumes
+) -> PlannedWork | None:
     """Return a pod as work; None if it loses nothing, or does not run."""
     pod = source.document
     spec, status = mapping_at(pod, "spec"), mapping_at(pod, "status")
@@ -194,7 +165,7 @@ def _work(source: SourceObject, namespace: str, documents: _Documents) -> Planne
     is_running = isinstance(node, str) and node and str(status.get("phase")) not in FINISHED_PHASES
     if not is_running or kind == DAEMON_SET or _MIRROR in notes:
         return None
-    job = documents.get((kind, namespace, name), {}) if kind == "Job" else {}
+    job = jobs.get((namespace, name), {}) if kind == "Job" else {}
     policy = _disruption_action(job)
     waiting: list[str] = []
     losing: list[str] = []
@@ -206,7 +177,7 @@ def _work(source: SourceObject, namespace: str, documents: _Documents) -> Planne
         )
     refusals = dict(_refusals(pod))
     waiting += refusals.values()
-    losing += _volume_losses(spec, namespace, documents)
+    losing += _volume_losses(spec, namespace, volumes)
     group = group_of(pod)
     ending = group.ending if group is not None else None
     if group is not None:
@@ -252,13 +223,13 @@ def _members_of_jobs(
 
 def _with_job(
     work: PlannedWork,
-    documents: _Documents,
+    jobs: _Jobs,
     members: Mapping[tuple[str, str], Mapping[str, str]],
 ) -> PlannedWork:
     """Return a pod with the effects of its end and its eviction on its Job, and on the other pods of it."""
     kind, _, key = work.owner.partition("/")
     namespace, _, name = key.partition("/")
-    job = documents.get((kind, namespace, name)) if kind == "Job" else None
+    job = jobs.get((namespace, name)) if kind == "Job" else None
     if job is None:
         return work
     running = members.get((namespace, name), {})
@@ -359,23 +330,9 @@ def _empty_dirs(spec: Mapping[str, Any]) -> Iterator[str]:
             yield f"what is in its emptyDir {volume.get('name') or ''} is lost"
 
 
-def _volume_losses(spec: Mapping[str, Any], namespace: str, documents: _Documents) -> Iterator[str]:
+def _volume_losses(spec: Mapping[str, Any], namespace: str, volumes: Volumes) -> Iterator[str]:
     yield from _empty_dirs(spec)
-    for entry in list_at(spec, "volumes"):
-        claim = mapping_at(entry, "persistentVolumeClaim").get("claimName")
-        document = documents.get(("PersistentVolumeClaim", namespace, str(claim)), {})
-        volume_name = str(mapping_at(document, "spec").get("volumeName") or "")
-        if _is_bound(documents.get(("PersistentVolume", "", volume_name), {})):
-            yield f"its PersistentVolume {volume_name} stays on the node, so it waits until that is back"
-
-
-def _is_bound(volume: Mapping[str, Any]) -> bool:
-    """Return True if a PersistentVolume is on one node."""
-    spec = mapping_at(volume, "spec")
-    if "local" in spec or "hostPath" in spec:
-        return True
-    return any(
-        mapping_at(requirement).get("key") == HOSTNAME
-        for term in list_at(spec, "nodeAffinity", "required", "nodeSelectorTerms")
-        for requirement in list_at(term, "matchExpressions")
-    )
+    for claim in claim_names(spec):
+        if volumes.is_of_one_node(namespace, claim):
+            name = volumes.name(namespace, claim)
+            yield f"its PersistentVolume {name} stays on the node, so it waits until that is back"

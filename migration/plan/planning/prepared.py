@@ -1,13 +1,16 @@
 """A cluster as plans and checks search it: assessed, with its quotas converted. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from kube.api.node_selector import NodeSelector
+from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from migration.assessment.assess import assess_cluster
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import without_mappings
+from migration.assessment.capacity import MAX_PODS
 from migration.assessment.evidence import Evidence, mapping_at, read_evidence
 from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import (
@@ -25,6 +28,7 @@ from migration.plan.facts.hami_cards import read_cards
 from migration.plan.facts.opted_in import labelled_namespaces, selected_workloads
 from migration.plan.facts.quota_files import convert_plan_quotas
 from migration.plan.facts.rollouts import divisible_workloads
+from migration.plan.facts.volumes import Volumes
 from migration.plan.facts.work import bound_pods, read_work
 from migration.plan.model.plan import Plan, PlannedWork, Wave
 from migration.plan.search.moments import Policy
@@ -72,7 +76,12 @@ class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster with its quotas converted, assessed, and ready to be placed."""
+    """A cluster with its quotas converted, assessed, and ready to be placed.
+
+    Attributes:
+        bound_pods: Namespace and name of the pods with a volume of one node.
+        reachable: The other pods with volumes that some nodes do not reach, each with the nodes of its volumes.
+    """
 
     objects: tuple[SourceObject, ...]
     quotas: tuple[ConvertedQuota, ...]
@@ -80,6 +89,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
     evidence: Evidence
     groups: Mapping[str, Workload]
     bound_pods: frozenset[tuple[str, str]]
+    reachable: Mapping[PodKey, Sequence[NodeSelector]]
     work: Mapping[str, Sequence[PlannedWork]]
     ending: Mapping[PodKey, str]
 
@@ -100,6 +110,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
             ending=self.ending,
             homes=pods_at_home(self.bound_pods, self.live_nodes, self.groups),
             cards=cards,
+            reachable=self.reachable,
         )
         divisible = divisible_workloads(self.groups.values())
         return Planner(
@@ -175,16 +186,49 @@ def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
         group.key.reference: group
         for group in group_with_devices(converted.objects, cluster.workloads, question.namespace)
     }
+    volumes = Volumes(converted.objects, question.namespace)
+    bound = bound_pods(converted.objects, question.namespace, volumes)
     return PreparedCluster(
         objects=converted.objects,
         quotas=converted.quotas,
         cluster=cluster,
         evidence=evidence,
-        bound_pods=bound_pods(converted.objects, question.namespace),
+        bound_pods=bound,
+        reachable=_reachable(groups.values(), volumes, bound),
         work=work,
         groups=groups,
         ending=ending_pods(work, evidence, groups),
     )
+
+
+def _reachable(
+    groups: Iterable[Workload], volumes: Volumes, bound: Collection[tuple[str, str]]
+) -> dict[PodKey, tuple[NodeSelector, ...]]:
+    """Return the pods with volumes that some nodes do not reach, each with the nodes of its volumes.
+
+    Without a pod the volumes are those of the template. A pod that runs with a volume of its node stays at it.
+
+    Args:
+        groups: The workloads.
+        volumes: The cluster's volumes.
+        bound: Namespace and name of the pods with a volume of one node.
+    """
+    reachable: dict[PodKey, tuple[NodeSelector, ...]] = {}
+    for group in groups:
+        namespace = group.key.namespace
+        specs = [mapping_at(pod.document, "spec") for pod in group.pods]
+        if not specs and group.owner is not None:
+            path = pod_path(group.owner.api_version, group.owner.kind)
+            _, template = resolve_path(group.owner.document, path or ())
+            specs = [mapping_at(template, "spec")] * min(group.pod_count, MAX_PODS)
+        for number, spec in enumerate(specs):
+            is_at_home = (
+                bool(spec.get("nodeName")) and (namespace, group.pods[number].name) in bound
+            )
+            selectors = () if is_at_home else volumes.selectors(namespace, spec)
+            if selectors:
+                reachable[PodKey(group.key.reference, number)] = selectors
+    return reachable
 
 
 def _nodes_of(workload: Workload) -> list[str]:

@@ -20,11 +20,14 @@ from allocator.simulation.simulate import simulate_in_order
 from answers.cluster.device_classes import select_devices
 from answers.cluster.devices import published_devices
 from answers.model.cluster_state import ClusterState
+from kube.api.meta import encode
+from kube.api.node_selector import NodeSelector
 from kube.api.resource import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import (
     MAX_ALL_PODS,
+    MAX_PODS,
     build_pods,
     build_templates,
     class_names,
@@ -32,6 +35,7 @@ from migration.assessment.capacity import (
 )
 from migration.assessment.equivalence import NodeGroup, bound_pod, group_nodes, pod_shape
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.plan.facts.volumes import on_reachable_nodes
 from migration.plan.search.other_pods import OtherPods, PodName
 from migration.plan.search.stage import PlannedPod, PodKey, Stage
 from migration.plan.search.stage_allocator import (
@@ -107,6 +111,7 @@ class Placer:
         ending: Mapping[PodKey, str] = {},
         homes: Mapping[PodKey, str] = {},
         cards: Mapping[PodKey, Sequence[str]] = {},
+        reachable: Mapping[PodKey, Sequence[NodeSelector]] = {},
         reuses: bool = True,
     ) -> None:
         """Prepare the pods of all workloads that can be placed.
@@ -118,6 +123,7 @@ class Placer:
             ending: Pods that end before the drain of their node, with this node; nothing creates them again.
             homes: Pods with a volume of their node, with this node; they wait there while it is drained.
             cards: Pods to the names of the devices of their nodes that they have today, where these are known.
+            reachable: Other pods with volumes that some nodes do not reach, each with the nodes of its volumes.
             reuses: The allocator of a stage is changed for the next one, with its verdicts; else it is
                 built anew for each stage, which has the same answers.
         """
@@ -137,7 +143,10 @@ class Placer:
         resources = state.node_resources(placed_pods)
         self._state: ClusterState = msgspec.structs.replace(state, claims=claims)
         pods = (
-            pod for workload in workloads for pod in _pods_of(workload) if pod.key not in left_out
+            _on_reachable_nodes(pod, reachable)
+            for workload in workloads
+            for pod in _pods_of(workload)
+            if pod.key not in left_out
         )
         self.pods = tuple(islice(pods, MAX_ALL_PODS))
         self.not_counted = tuple(
@@ -161,6 +170,7 @@ class Placer:
         self.others = OtherPods(state, evicted)
         self._ending = ending
         self._homes = homes
+        self._reachable = reachable
         self._cards = cards
         self._reuses = reuses
         self._other_drivers = cluster.other_drivers
@@ -176,6 +186,15 @@ class Placer:
         return frozenset[str]().union(
             *(self._serving.get(name, frozenset()) for name in class_names(workload))
         )
+
+    def reachable_places(self, workload: AssessedWorkload) -> Sequence[Sequence[NodeSelector]]:
+        """Return the nodes of the volumes of a workload's pods, each set once; empty if all nodes reach those of a pod."""
+        reference, number = workload.key.reference, min(workload.pods, MAX_PODS)
+        places = {
+            tuple(self._reachable.get(PodKey(reference, index), ()))
+            for index in range(number if self._reachable else 0)
+        }
+        return () if () in places else sorted(places, key=encode)
 
     def bound_nodes(self, stage: Stage, placement: Placement) -> frozenset[str]:
         """Return the nodes with a DaemonSet's pod that has to have claims before its node is switched."""
@@ -403,6 +422,16 @@ def _pods_of(workload: AssessedWorkload) -> Iterator[PlannedPod]:
             has_claims=workload.outcome is not Outcome.NATIVE,
             is_pinned=workload.key.kind == DAEMON_SET,
         )
+
+
+def _on_reachable_nodes(
+    pod: PlannedPod, reachable: Mapping[PodKey, Sequence[NodeSelector]]
+) -> PlannedPod:
+    """Return a pod that only nodes take that reach all its volumes."""
+    selectors = reachable.get(pod.key)
+    if not selectors:
+        return pod
+    return msgspec.structs.replace(pod, pod=on_reachable_nodes(pod.pod, selectors))
 
 
 def _may_stay(pod: PlannedPod, node: str, stage: Stage) -> bool:

@@ -14,6 +14,7 @@ from kube.api.meta import encode
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import build_pods
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.plan.facts.volumes import on_reachable_nodes
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import Held
 from migration.plan.search.moments import Candidate
@@ -64,8 +65,19 @@ class UsableNodes:
         reference = workload.key.reference
         if reference not in self._by_workload:
             pod = self._pod_of(workload)
-            self._by_workload[reference] = self._names if pod is None else self._taking(pod)
+            nodes = self._names if pod is None else self._taking(pod)
+            places = self._placer.reachable_places(workload)
+            if pod is not None and places:
+                pods = (on_reachable_nodes(pod, selectors) for selectors in places)
+                nodes = frozenset[str]().union(*map(self._taking, pods))
+            self._by_workload[reference] = nodes
         return self._by_workload[reference]
+
+    def admitting(self, workload: AssessedWorkload) -> frozenset[str]:
+        """Return the nodes with devices for a workload that take its pods, volumes aside."""
+        pod = self._pod_of(workload)
+        nodes = self._names if pod is None else self._taking(pod)
+        return self._placer.serving_nodes(workload) & nodes
 
     def rejection(self, workload: AssessedWorkload, name: str) -> str:
         """Return the reason that a node does not take the pods of a workload; empty if it does."""
@@ -127,7 +139,7 @@ def held_barred(
         used: Nodes that pods run on.
     """
     with_devices = [(workload, placer.serving_nodes(workload)) for workload in workloads]
-    open_nodes = frozenset[str]().union(*map(usable.serving, workloads))
+    open_nodes = frozenset[str]().union(*map(usable.admitting, workloads))
     for entry in candidates:
         name = entry.node.name
         kept_out = [workload for workload, nodes in with_devices if name in nodes]

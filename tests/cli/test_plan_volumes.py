@@ -1,0 +1,224 @@
+"""`drawbridge plan`: pods with PersistentVolumes that not every node reaches."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from allocator.pods.node_eligibility import is_eligible
+from kube.api.core import Affinity, Node, NodeAffinity, Pod, PodSpec
+from kube.api.meta import ObjectMeta, convert
+from kube.api.node_selector import NodeSelector
+from kube.manifests.dump import dump_yaml
+from kube.manifests.reader import read_paths
+from kube.manifests.source import SourceObject
+from migration.plan.facts.volumes import Volumes, on_reachable_nodes
+from testing.command import drawbridge
+from testing.documents import api_object, namespace
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
+
+Documents = Sequence[Mapping[str, Any]]
+ZONE: Final = "topology.kubernetes.io/zone"
+TOPOLVM: Final = "topology.topolvm.io/node"
+
+
+def term(key: str, *values: str, operator: str = "In", field: str = "Expressions") -> Any:
+    return {f"match{field}": [{"key": key, "operator": operator, "values": [*values]}]}
+
+
+def disk(name: str, *terms: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A claim with a volume of the nodes that a term matches."""
+    affinity = {"required": {"nodeSelectorTerms": [*terms]}}
+    return [
+        api_object("PersistentVolumeClaim", name, "team", spec={"volumeName": f"pv-{name}"}),
+        api_object("PersistentVolume", f"pv-{name}", spec={"nodeAffinity": affinity}),
+    ]
+
+
+def volume(claim: str) -> dict[str, Any]:
+    return {"name": claim, "persistentVolumeClaim": {"claimName": claim}}
+
+
+def with_labels(node: dict[str, Any], **labels: str) -> dict[str, Any]:
+    names = {"zone": ZONE, "topolvm": TOPOLVM, "host": "kubernetes.io/hostname"}
+    node["metadata"]["labels"] |= {names[name]: value for name, value in labels.items()}
+    return node
+
+
+def planned(tmp_path: Path, objects: Documents, wave_nodes: int = 1) -> Mapping[str, Any]:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml([namespace("team"), *objects]))
+    result = drawbridge(
+        "plan", "--snapshot", file, "--wave-nodes", wave_nodes, "-o", tmp_path / "plan"
+    )
+    assert result.exit_code in (0, 1), result.stderr
+    (source,) = read_paths([str(tmp_path / "plan" / "plan.yaml")])
+    return source.document
+
+
+def nodes_of_waves(plan: Mapping[str, Any]) -> list[list[str]]:
+    return [[node["name"] for node in wave["nodes"]] for wave in plan["waves"]]
+
+
+@pytest.mark.parametrize(
+    "affinity",
+    [
+        term("kubernetes.io/hostname", "hami-0"),
+        term(TOPOLVM, "hami-0"),
+        term(ZONE, "a"),
+        term(ZONE, "b", operator="NotIn"),
+        term("metadata.name", "hami-0", field="Fields"),
+    ],
+    ids=["local", "TopoLVM", "the only node of a zone", "no other zone", "a field"],
+)
+def test_a_pod_is_held_whose_volume_one_node_reaches(
+    tmp_path: Path, affinity: Mapping[str, Any]
+) -> None:
+    """A volume of anything but the name of a host was ignored, and its pod waited for a node without a driver."""
+    names = ["hami-0", "hami-1", "hami-2"]
+    nodes = [
+        with_labels(hami_node(name), host=name, topolvm=name, zone="a" if name == "hami-0" else "b")
+        for name in names
+    ]
+    pods = workload("web", SHARE, ["hami-0"], volumes=[volume("data")])
+
+    plan = planned(tmp_path, [*nodes, *pods, *disk("data", affinity)])
+
+    held = {entry["object"]: entry["reason"] for entry in plan["held"]}
+    assert held.keys() == {"Deployment/team/web", "Node//hami-0", "Namespace//team"}
+    assert "its pods have a PersistentVolume of their node" in held["Deployment/team/web"]
+    assert [["hami-1"], ["hami-2"]] == sorted(nodes_of_waves(plan))
+
+
+def test_a_volume_that_all_nodes_reach_holds_nothing(tmp_path: Path) -> None:
+    nodes = [with_labels(hami_node(f"hami-{number}"), zone="a") for number in range(3)]
+    pods = workload("web", SHARE, ["hami-0"], volumes=[volume("data")])
+
+    plan = planned(tmp_path, [*nodes, *pods, *disk("data", term(ZONE, "a", "b"))])
+
+    assert [] == plan["held"]
+    assert ["Deployment/team/web"] == [
+        entry["object"] for wave in plan["waves"] for entry in wave["workloads"]
+    ]
+
+
+def test_an_evicted_pod_gets_a_node_of_the_zone_of_its_volume(tmp_path: Path) -> None:
+    """It was placed on a node of another zone, so the plan drained its node while it had no other."""
+    zones = {"gpu-0": "a", "gpu-1": "a", "gpu-2": "b"}
+    nodes = [with_labels(plugin_node(name), zone=zone) for name, zone in zones.items()]
+    pods = [
+        *workload("db", {GPU: "4"}, ["gpu-0"], volumes=[volume("data")]),
+        *workload("web", {GPU: "4"}, ["gpu-1"]),
+    ]
+
+    plan = planned(tmp_path, [*nodes, *pods, *disk("data", term(ZONE, "a"))])
+
+    # Once the other workload has left for the other zone there is a node for it.
+    order = [name for (name,) in nodes_of_waves(plan)]
+    assert order.index("gpu-1") < order.index("gpu-0")
+
+
+def test_a_node_is_held_whose_pod_finds_no_devices_in_its_zone(tmp_path: Path) -> None:
+    zones = {"gpu-0": "a", "gpu-1": "a", "gpu-2": "b"}
+    nodes = [with_labels(plugin_node(name), zone=zone) for name, zone in zones.items()]
+    pods = workload("db", {GPU: "4"}, ["gpu-0", "gpu-1"], volumes=[volume("data")])
+
+    plan = planned(tmp_path, [*nodes, *pods, *disk("data", term(ZONE, "a"))])
+
+    assert [["gpu-2"]] == nodes_of_waves(plan)
+    assert {"Node//gpu-0", "Node//gpu-1"} == {entry["object"] for entry in plan["held"]}
+
+
+def test_pods_get_claims_once_each_zone_of_their_volumes_has_a_driver(tmp_path: Path) -> None:
+    """Their namespace was opted in with the first node, though the pods of the other zone had none then."""
+    zones = {f"hami-{number}": zone for number, zone in enumerate("aaabb")}
+    nodes = [with_labels(hami_node(name), zone=zone) for name, zone in zones.items()]
+    owner, *pods = workload("db", SHARE, ["hami-0", "hami-3"], kind="StatefulSet")
+    for number, pod in enumerate(pods):
+        pod["spec"] = {**pod["spec"], "volumes": [volume(f"data-db-{number}")]}
+    disks = [*disk("data-db-0", term(ZONE, "a")), *disk("data-db-1", term(ZONE, "b"))]
+
+    plan = planned(tmp_path, [*nodes, owner, *pods, *disks])
+
+    before_opt_in: list[str] = []
+    for wave in plan["waves"]:
+        before_opt_in += [node["name"] for node in wave["nodes"]]
+        if wave["workloads"]:
+            break
+    assert {"a", "b"} == {zones[name] for name in before_opt_in}
+    assert [] == plan["held"]
+
+
+# --- the volumes ----------------------------------------------------------------------------------
+
+
+def read_volumes(*documents: Mapping[str, Any]) -> Volumes:
+    return Volumes(
+        [SourceObject(document=dict(own), source="t", line=1) for own in documents], "team"
+    )
+
+
+@pytest.mark.parametrize(
+    ("volume_spec", "of_one_node"),
+    [
+        ({"local": {"path": "/disk"}}, True),
+        ({"hostPath": {"path": "/disk"}}, True),
+        ({"csi": {}}, False),
+        ({"nodeAffinity": {"required": {"nodeSelectorTerms": [term("rack", "1")]}}}, True),
+        # Kubernetes would have rejected it, and no node reaches a volume that none matches.
+        ({"nodeAffinity": {"required": {"nodeSelectorTerms": [term("zone")]}}}, True),
+        ({"nodeAffinity": {"required": {"nodeSelectorTerms": 1}}}, True),
+        ({"nodeAffinity": {"required": {"nodeSelectorTerms": [term(ZONE, "b")]}}}, False),
+        ({"nodeAffinity": {"required": {"nodeSelectorTerms": [term(ZONE, "a"), {}]}}}, True),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_the_nodes_of_a_volume(volume_spec: Mapping[str, Any], of_one_node: bool) -> None:
+    zones = {"n-0": "a", "n-1": "b", "n-2": "b"}
+    claim, pv = disk("data")
+    pv["spec"] = volume_spec
+    nodes = [with_labels(plugin_node(name), zone=zone) for name, zone in zones.items()]
+
+    volumes = read_volumes(*nodes, claim, pv)
+
+    assert of_one_node is volumes.is_of_one_node("team", "data")
+    assert "pv-data" == volumes.name("team", "data")
+    assert not volumes.is_of_one_node("team", "another")
+
+
+def test_a_pod_needs_a_node_that_reaches_all_its_volumes() -> None:
+    zones = {"n-0": "a", "n-1": "b", "n-2": "c"}
+    nodes = [with_labels(plugin_node(name), zone=zone) for name, zone in zones.items()]
+    disks = [*disk("d", term(ZONE, "a"), term(ZONE, "b")), *disk("e", term(ZONE, "b", "c"))]
+    volumes = read_volumes(*nodes, *disks)
+    terms = [term(ZONE, "c"), term("metadata.name", "n-1", field="Fields")]
+    own = convert({"nodeSelectorTerms": terms}, NodeSelector)
+    affinity = Affinity(node_affinity=NodeAffinity(required=own))
+    spec = {"volumes": [volume("d"), volume("e"), volume("d")]}
+
+    selectors = volumes.selectors("team", spec)
+    pod = on_reachable_nodes(Pod(spec=PodSpec(affinity=affinity)), selectors)
+
+    assert 2 == len(selectors)
+    assert ["n-1"] == [
+        name
+        for name, zone in zones.items()
+        if is_eligible(pod, Node(metadata=ObjectMeta(name=name, labels={ZONE: zone})))
+    ]
+
+
+def test_a_hundred_volumes_of_alternatives_end() -> None:
+    nodes = [with_labels(plugin_node(f"n-{number}"), zone=str(number)) for number in range(300)]
+    disks = [
+        document
+        for number in range(100)
+        for document in disk(f"d-{number}", term(ZONE, str(number)), term(ZONE, str(number + 100)))
+    ]
+    spec = {"volumes": [volume(f"d-{number}") for number in range(100)]}
+
+    selectors = read_volumes(*nodes, *disks).selectors("team", spec)
+    pod = on_reachable_nodes(Pod(), selectors)
+
+    assert 100 == len(selectors)
+    assert pod.spec.affinity is not None
