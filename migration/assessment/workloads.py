@@ -1,7 +1,8 @@
 """The workloads of a cluster: each top-level owner with its live pods.
 
 A pod belongs to the owner at the end of its chain of controllers: to a Deployment rather than to the
-ReplicaSet between them. A pod without a controller is a workload itself.
+ReplicaSet between them. A pod without a controller is a workload itself, and so is one that such a pod made, as an
+executor of Spark: it is no copy of the other.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -97,15 +98,20 @@ def _key(source: SourceObject, namespace: str) -> OwnerKey:
 
 
 def _top_owner(key: OwnerKey, by_key: Mapping[OwnerKey, SourceObject]) -> OwnerKey:
-    """Return the owner at the end of the chain; the last that is known of if it is broken."""
+    """Return the owner at the end of the chain; the last that is known of if it is broken, and no other pod.
+
+    A pod in the middle of the chain, as the leader of a group of a LeaderWorkerSet, is passed.
+    """
+    top = key
     for _ in range(_MAX_OWNERS):
         source = by_key.get(key)
         controller = _controller(source) if source is not None else None
         if controller is None:
-            return key
+            return top
         kind, name = controller
         key = OwnerKey(kind=kind, namespace=key.namespace, name=name)
-    return key
+        top = top if kind == "Pod" else key
+    return top
 
 
 def _controller(source: SourceObject) -> tuple[str, str] | None:

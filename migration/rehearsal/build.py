@@ -152,10 +152,8 @@ def _wave(wave: Wave) -> RehearsedWave:
 def _workload(group: Workload, priorities: frozenset[str]) -> dict[str, Any] | None:
     """Return a workload as it is created; None for a kind that nothing runs here."""
     if group.key.kind == "Pod":
-        (pod,) = group.pods or (None,)
-        if pod is None:
-            return None
-        return bare_pod(pod.document, priorities)
+        pod = next((pod for pod in group.pods if pod.name == group.key.name), None)
+        return bare_pod(pod.document, priorities) if pod is not None else None
     if group.owner is None or group.key.kind not in KINDS:
         return None
     return workload(group.owner.document, priorities, _scheduler_of(group))

@@ -248,7 +248,7 @@ def with_pods(
         f"Pod/{pod.namespace}/{pod.name}"
         for pods in evidence.pods.values()
         for pod in pods
-        if pod.ends and not pod.controller
+        if pod.ends and pod.controller in {"", "Pod"}
     }
     return msgspec.structs.replace(
         wave,
