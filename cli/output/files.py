@@ -1,17 +1,23 @@
 """Write files at once: no reader ever sees half of one."""
 
 import os
+import stat
 import tempfile
 from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that its owner alone can read.
+    """Write a file that its owner alone can read; of a symbolic link the file that it names.
+
+    A device, a pipe or a socket is written to and keeps its place.
 
     Raises:
-        OSError: The directory cannot be written.
+        OSError: The directory, or what the path names, cannot be written.
     """
-    _replace(path, content, mode=None)
+    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+        path.write_bytes(content)
+    else:
+        _replace(Path(os.path.realpath(path)), content, mode=None)
 
 
 def rewrite(path: Path, content: bytes) -> None:

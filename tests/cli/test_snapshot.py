@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import os
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -209,3 +210,35 @@ def test_a_bomb_is_read_up_to_the_limit_of_files(tmp_path: Path) -> None:
 
     with pytest.raises(ObjectFileError, match="larger than 128 MiB"):
         read_paths([str(file)])
+
+
+async def test_a_pipe_is_written_to_and_stays(server: FakeApiServer, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    # An open reader, so that the writer does not wait for one. The text fits into the pipe.
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        code, _, _ = await take_snapshot(server, tmp_path, "pipe")
+        text = os.read(reader, 65536) if pipe.is_fifo() else b""
+    finally:
+        os.close(reader)
+
+    assert 0 == code
+    assert pipe.is_fifo()
+    assert "Snapshot" == json.loads(text)["items"][0]["kind"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+async def test_of_a_link_the_file_that_it_names_is_written(
+    exists: bool, server: FakeApiServer, tmp_path: Path
+) -> None:
+    (tmp_path / "real").mkdir()
+    target, link = tmp_path / "real" / "cluster.json", tmp_path / "link.json"
+    if exists:
+        target.write_text("the old one")
+    link.symlink_to(target)
+
+    code, _, _ = await take_snapshot(server, tmp_path, "link.json")
+
+    assert (0, True) == (code, link.is_symlink())
+    assert "SnapshotList" in target.read_text()
