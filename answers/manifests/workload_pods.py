@@ -57,15 +57,17 @@ def workload_pods(
     numbers_by_part: Counter[str] = Counter()
     for template in _templates(source, document):
         name = f"{source.name}-{template.part}" if template.part else source.name
-        for _ in range(template.pods):
-            if existing <= number < existing + MAX_PODS:
-                pod_template = _in_group(template.document, group)
-                if gang:
-                    pod_template = _with_volcano_scheduler(pod_template, document)
-                pod = f"{name}-{numbers_by_part[template.part]}"
-                yield _pod(source, pod_template, gang, pod, namespace)
-            numbers_by_part[template.part] += 1
-            number += 1
+        # Nothing bounds the number of pods in a manifest, so those that are left out are not counted one by one.
+        first = max(existing - number, 0)
+        end = min(template.pods, existing + MAX_PODS - number)
+        for index in range(first, end):
+            pod_template = _in_group(template.document, group)
+            if gang:
+                pod_template = _with_volcano_scheduler(pod_template, document)
+            pod = f"{name}-{numbers_by_part[template.part] + index}"
+            yield _pod(source, pod_template, gang, pod, namespace)
+        numbers_by_part[template.part] += template.pods
+        number += template.pods
 
 
 class _Template(NamedTuple):

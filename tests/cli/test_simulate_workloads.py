@@ -3,6 +3,10 @@
 import json
 from typing import Final
 
+import pytest
+
+from answers.manifests.workload_pods import MAX_PODS, workload_pods
+from kube.manifests.source import SourceObject
 from testing.builders import gpus, pod
 from testing.builders import workload as make_workload
 from testing.documents import Document, api_object
@@ -99,3 +103,37 @@ def test_a_document_has_what_device_plugins_offer_where_no_driver_publishes_devi
     ] == answer["pluginResources"]
     assert "pluginResources" not in published
     assert "pluginResources" not in beside
+
+
+@pytest.mark.parametrize("replicas", [2**31 - 1, 10**15])
+def test_pods_beyond_those_that_are_placed_cost_no_time(replicas: int) -> None:
+    result = simulate(template("one"), deployment("web", replicas))
+
+    assert f"of Deployment/team/web at most {MAX_PODS} pods are placed" in result.stderr
+    assert f"4 of {MAX_PODS} pods placed" in result.stdout
+
+
+def test_the_pods_of_several_templates_are_numbered_on() -> None:
+    """The ones that exist are those of the first templates."""
+    job = {"template": {"spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}}}
+    jobs = [
+        {"name": "a", "replicas": 2, **job},
+        {"name": "b", "replicas": 10**15, **job},
+    ]
+    document = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "train"},
+        "spec": {"replicatedJobs": jobs},
+    }
+    source = SourceObject(document=document, source="test", line=0)
+
+    def names(existing: int) -> list[str]:
+        return [pod.name for pod in workload_pods(source, document, "team", existing)]
+
+    assert [
+        *(f"train-a-{n}" for n in range(2)),
+        *(f"train-b-{n}" for n in range(MAX_PODS - 2)),
+    ] == names(0)
+    assert ["train-a-1", *(f"train-b-{n}" for n in range(MAX_PODS - 1))] == names(1)
+    assert [f"train-b-{n}" for n in range(3, MAX_PODS + 3)] == names(5)
