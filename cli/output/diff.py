@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from findings.text import printable
+from findings.text import inert_line, printable
 from kube.manifests.dump import dump_yaml
 from kube.manifests.edited_file import EditedFile
 
@@ -38,16 +38,21 @@ def unified_diff_lines(name: str, old: Document | None, new: Document) -> Iterat
     if lines:
         # Names and the object's own texts may hold what a terminal or a CI system obeys.
         yield printable(f"diff -u -N old/{name} new/{name}")
-        yield from ("\t".join(map(printable, line.split("\t"))) for line in lines)
+        yield from map(_printable_line, lines)
 
 
 def file_diff_lines(file: EditedFile) -> Iterator[str]:
     """Yield the lines of the diff of a file, fit for a terminal; none when it is unchanged."""
     before, after = (text.decode().splitlines(keepends=True) for text in (file.before, file.after))
     for line in unified_diff(before, after, file.path, file.path):
-        yield "\t".join(map(printable, line.rstrip("\r\n").split("\t")))
+        yield _printable_line(line.rstrip("\r\n"))
         if not line.endswith("\n"):
             yield "\\ No newline at end of file"
+
+
+def _printable_line(line: str) -> str:
+    """Return a line of a diff, with its tabs, that neither a terminal nor a CI system obeys."""
+    return inert_line("\t".join(map(printable, line.split("\t"))))
 
 
 _COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}

@@ -1,13 +1,14 @@
 """Names and texts with characters that a terminal obeys: no output of any command has them raw."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
 
 from kube.manifests.dump import dump_yaml
 from kube.names import STRATEGY_ANNOTATION
-from testing.builders import container, gpus, pod
+from testing.builders import container, gpus, pod, workload
 from testing.command import CLUSTER, drawbridge
 from testing.documents import Document, api_object
 from testing.simulated_cluster import claim
@@ -65,3 +66,38 @@ def test_no_note_begins_a_line_of_its_own() -> None:
     assert [
         line for line in lines if not line.isprintable() or line.lstrip().startswith("::")
     ] == []
+
+
+COMMAND = "::stop-commands::x.yaml"
+"""The name of a file, at the start of a line a command to GitHub Actions."""
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (("check", "-R"), rf"\x3a{COMMAND[1:]}:"),
+        (("fix", "-R", "-o", "text"), rf"\x3a{COMMAND[1:]}:"),
+        (("fix", "-R", "--in-place"), rf"\x3a{COMMAND[1:]}: 1 object fixed"),
+        (
+            ("translate", "-R", "--in-place", "--on-refusal", "keep"),
+            rf"\x3a{COMMAND[1:]}: 1 object translated",
+        ),
+        (
+            ("translate", "-R", "--in-place", "--dry-run", "--on-refusal", "keep"),
+            r" \x3a:error::b",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_no_line_begins_with_a_command_of_a_file_name_or_of_a_text(
+    call: tuple[str, ...], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = pod(gpus(1, mem=3000), annotations={"text": "a\n::error::b\n"})
+    bad = workload(pod(gpus(1, mem="8Gi")))
+    (tmp_path / COMMAND).write_text(dump_yaml([good, bad]))
+    monkeypatch.chdir(tmp_path)
+
+    printed = drawbridge(*call, "-f", ".").output
+
+    assert expected in printed
+    assert [line for line in printed.split("\n") if line.lstrip().startswith("::")] == []

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from answers.manifests.check import CheckedFinding, CheckReport
 from findings.documentation import code_address
 from findings.finding import Severity
-from findings.text import count_text, printable, reference_text
+from findings.text import count_text, inert_line, printable, reference_text
 
 _COLOURS: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 ALIKE: Final = 4
@@ -63,8 +63,9 @@ def _lines(group: Sequence[CheckedFinding]) -> Iterator[str]:
     line = replace(first.described, finding=replace(first.finding, reasons=())).line()
     word, colon, rest = line.partition(":")
     severity = first.finding.severity
-    yield f"{place}{click.style(word, fg=_COLOURS[severity], bold=True)}{colon}{rest}"
-    yield from (f"  {printable(reason)}" for reason in first.finding.reasons)
+    styled_word = click.style(word, fg=_COLOURS[severity], bold=True)
+    yield inert_line(f"{place}{styled_word}{colon}{rest}")
+    yield from (inert_line(f"  {printable(reason)}") for reason in first.finding.reasons)
     if len(group) > 1:
         namespaces = {entry.object.split("/")[1] for entry in group} - {""}
         where = f" in {count_text(len(namespaces), 'namespace')}" if namespaces else ""

@@ -37,7 +37,7 @@ from cli.verbs.fix.text import format_fixes
 from findings.checked_object import CheckedObject
 from findings.finding import Severity
 from findings.fixes import FixedObject, fix_objects
-from findings.text import count_text, printable
+from findings.text import count_text, inert_line, printable
 from kube.errors import NotEditable, ObjectFileError
 from kube.manifests.compressed import decompress
 from kube.manifests.edited_file import EditedFile
@@ -236,7 +236,8 @@ def _rewrite_files(objects: Sequence[FixedObject]) -> tuple[str, ...]:
             rewrite(Path(file.path), file.after)
         except OSError as error:
             raise ObjectFileError(f"{file.path}: {error.strerror}") from error
-        click.echo(printable(f"{file.path}: {count_text(file.changed, 'object')} fixed"))
+        line = f"{file.path}: {count_text(file.changed, 'object')} fixed"
+        click.echo(inert_line(printable(line)))
     if not files:
         print_line("no file changes")
     return _reasons(files)

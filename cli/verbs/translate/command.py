@@ -34,7 +34,7 @@ from cli.output.standard_error import print_line
 from cli.reading.editable_files import check_in_place, read_editable
 from cli.reading.options import with_inputs
 from cli.verbs.translate.in_place import translate_file
-from findings.text import count_text, printable
+from findings.text import count_text, inert_line, printable
 from kube.errors import ObjectFileError
 from kube.manifests.dump import dump_yaml
 from kube.manifests.edited_file import EditedFile
@@ -217,7 +217,8 @@ def _translate_in_place(
             f", {count_text(edited_file.added, 'template')} added" if edited_file.added else ""
         )
         objects = count_text(edited_file.changed, "object")
-        click.echo(printable(f"{edited_file.path}: {objects} translated{templates}"))
+        line = f"{edited_file.path}: {objects} translated{templates}"
+        click.echo(inert_line(printable(line)))
     if not edited_files:
         print_line("no file changes")
 
