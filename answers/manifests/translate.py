@@ -103,13 +103,34 @@ def translate_objects(
     results = [
         _translate_object(manifest, snapshot, options, namespace) for manifest in track(manifests)
     ]
-    # Templates that the manifests have are in the output already.
-    known_templates = {
+    known_templates = _known_templates(results, namespace)
+    return [_add_templates(result, known_templates, namespace) for result in results]
+
+
+def move_templates(results: Sequence[TranslatedObject], namespace: str) -> list[TranslatedObject]:
+    """Return the results with each template at the first object that changes and needs it.
+
+    An object that was translated before does not change, so its text in a file takes no template.
+
+    Args:
+        namespace: The namespace for objects that name none.
+    """
+    known_templates = _known_templates(results, namespace)
+    return [
+        _add_templates(result, known_templates, namespace)
+        if result.is_changed
+        else msgspec.structs.replace(result, templates=())
+        for result in results
+    ]
+
+
+def _known_templates(results: Sequence[TranslatedObject], namespace: str) -> set[tuple[str, str]]:
+    """Return namespace and name of the templates that the manifests have themselves."""
+    return {
         (namespace_of(result.source, namespace), result.source.name)
         for result in results
         if result.is_template and result.document is not None
     }
-    return [_add_templates(result, known_templates, namespace) for result in results]
 
 
 def _add_templates(

@@ -204,3 +204,22 @@ def test_what_is_no_manifest_says_how_to_get_one(name: str, fix: str, tmp_path: 
 
     assert 2 == result.exit_code
     assert fix.format(tmp_path) in result.stderr
+
+
+@pytest.mark.parametrize("namespace", ["", "\n  namespace: default"], ids=["", "default"])
+def test_an_object_that_was_translated_before_keeps_no_template_from_others(
+    namespace: str, tmp_path: Path
+) -> None:
+    """A live pod that was dumped has claims, and the file does not have their template."""
+    a, b = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    a.write_text(SHARE.replace("name: share", "name: a"))
+    drawbridge("translate", "-f", a, "--in-place")
+    dumped = a.read_text().partition("---\n")[2]
+    assert "ResourceClaimTemplate\n" not in dumped
+    a.write_text(dumped)
+    b.write_text(SHARE.replace("name: share", f"name: b{namespace}"))
+
+    drawbridge("translate", "-f", tmp_path, "--in-place")
+
+    assert dumped == a.read_text()
+    assert 1 == b.read_text().count("ResourceClaimTemplate\n")

@@ -16,6 +16,7 @@ from answers.manifests.translate import (
     TranslatedObject,
     collect_findings,
     documents,
+    move_templates,
     translate_objects,
 )
 from answers.model.findings import (
@@ -138,7 +139,8 @@ def translate(
     findings = [*inputs.faults, *collect_findings(results)]
     choice = None if on_refusal is None else OnRefusal(on_refusal)
     if in_place:
-        _translate_in_place(results, findings, choice, is_dry_run=dry_run)
+        moved_results = move_templates(results, inputs.namespace)
+        _translate_in_place(moved_results, findings, choice, is_dry_run=dry_run)
     else:
         _print_results(inputs, results, findings, Output(output), choice)
     sys.exit(1 if has_errors(findings) else 0)
