@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from admission.pods import SIGNATURE_POINTER, Answer, Decision
-from admission.webhook_configuration import exempt_namespaces
 from kube.jsonpatch import add, remove
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
+from translation.cluster.snapshot import exempt_namespaces
 from translation.record.signature import (
     Keys,
     SignedContent,

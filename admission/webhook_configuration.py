@@ -39,7 +39,7 @@ from kube.names import (
     TRANSLATE_LABEL,
     TRANSLATE_SELECTED,
 )
-from translation.cluster.snapshot import Mode
+from translation.cluster.snapshot import Mode, exempt_namespaces
 from translation.model.intents import Vocabulary
 from translation.reading.workload_kinds import CLUSTER_SCOPED, CUSTOM_RESOURCES
 
@@ -63,19 +63,6 @@ WEBHOOK_PATHS: Final[Mapping[str, str]] = {
 """The fixed part of each webhook's path. A random key follows, which controllers/certificates writes."""
 TIMEOUT_S: Final = 5
 """The p99 is milliseconds, so a longer call has failed, and the client should not wait for it."""
-KUBE_SYSTEM: Final = "kube-system"
-
-
-def exempt_namespaces(namespace: str = NAMESPACE, others: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the namespaces with pods that no API server sends to the webhook.
-
-    So a cluster, and the webhook itself, can start while the webhook is down.
-
-    Args:
-        namespace: The namespace in which the webhook is installed.
-        others: Further namespaces that an operator names.
-    """
-    return tuple(dict.fromkeys((KUBE_SYSTEM, namespace, *others)))
 
 
 def configuration(

@@ -85,7 +85,9 @@ async def control(process: Process[Settings]) -> None:
     """Stand for leader, and run the controllers while leading, until a signal comes."""
     settings, registry = process.settings, process_registry()
     files = settings.translation.load_profiles()
-    options = settings.translation.checked_options(files, others_may_come=True)
+    options = settings.translation.checked_options(
+        files, namespace=settings.namespace, others_may_come=True
+    )
     engine = WorkerEngine(count_stopped=stopped_counter(registry))
     async with await process.client() as client:
         lasting = Lasting(

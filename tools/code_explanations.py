@@ -157,7 +157,7 @@ FIXES: Final[Mapping[str, str]] = {
     "the namespace has the value selected.",
     "shadowMode": "None needed; another mode acts on it.",
     "optedOut": "Remove the label, or the namespace from translation.exemptNamespaces, to have the pod translated; "
-    "a mirror pod belongs to its kubelet and never is.",
+    "a mirror pod belongs to its kubelet and never is, nor are pods of kube-system and of Drawbridge's own namespace.",
     "alreadyConverted": NOTHING,
     "gpuDiscoveryNodeLabel": "Keep GPU feature discovery running, or remove the labels from the selector.",
     "untranslatedDeviceKey": "Keep the device plugin running, install the driver that the finding names, or write the key "

@@ -16,7 +16,6 @@ from admission.webhook_configuration import (
     VALIDATE_OBJECTS_PATH,
     VALIDATE_WORKLOADS_PATH,
     configuration,
-    exempt_namespaces,
     validating_configuration,
 )
 from clusterstate.autoscalers import ObjectName
@@ -158,7 +157,9 @@ async def answer(
 def build_caches(settings: Settings, informers: InformerFactory, engine: WorkerEngine) -> Caches:
     """Return the caches, each told of the profiles in force."""
     files = settings.translation.load_profiles()
-    options = settings.translation.checked_options(files, others_may_come=True)
+    options = settings.translation.checked_options(
+        files, namespace=settings.namespace, others_may_come=True
+    )
     profiles = ProfileCache(
         informers,
         files,
@@ -232,18 +233,19 @@ def _handlers(
 ) -> Mapping[str, Handler]:
     """Return path to handler."""
     snapshot, evaluator = caches.snapshots.snapshot, caches.evaluator
-    options = settings.translation.checked_options({}, others_may_come=True)
+    options = settings.translation.checked_options(
+        {}, namespace=settings.namespace, others_may_come=True
+    )
     budgets = ReviewBudgets(settings.webhook.user_cpu_fraction, settings.webhook.user_cpu_burst)
     runner = ReviewRunner(budgets, metrics)
     propagation = settings.signing.timing().propagation
-    exempt = exempt_namespaces(settings.namespace, options.exempt_namespaces)
 
     def signing() -> Signing:
         return Signing(
             keys=caches.signing_keys.keys,
             now=now(),
             propagation=propagation,
-            exempt_namespaces=exempt,
+            exempt_namespaces=options.exempt_namespaces,
         )
 
     pods = PodReviewHandler(

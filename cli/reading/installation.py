@@ -272,7 +272,7 @@ async def read_installation(client: Client, namespace: str | None = None) -> Ins
         wide_mappings=find_wide_mappings(
             await reader.list(DEVICE_CLASSES, DeviceClass),
             slices,
-            settings.translation.options(),
+            settings.translation.options(home),
             stored_profiles_in_force(load_profiles(), profiles).profiles,
         ),
         policies=tuple(await reader.list(DEVICE_COMPATIBILITY_POLICIES, DeviceCompatibilityPolicy)),

@@ -477,7 +477,9 @@ def translation_options(
     translation = msgspec.structs.replace(
         settings.translation, profiles={**settings.translation.profiles, **drivers}
     )
-    options = translation.checked_options(profiles, others_may_come=others_may_come)
+    options = translation.checked_options(
+        profiles, namespace=settings.namespace, others_may_come=others_may_come
+    )
     return msgspec.structs.replace(options, driver_option="--profile VOCABULARY=DRIVER")
 
 

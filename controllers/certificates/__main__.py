@@ -50,7 +50,9 @@ async def keep_certificates(process: Process[Settings]) -> None:
     """Stand for leader, and keep certificates while leading, until a signal comes."""
     settings, registry = process.settings, process_registry()
     files = settings.translation.load_profiles()
-    options = settings.translation.checked_options(files, others_may_come=True)
+    options = settings.translation.checked_options(
+        files, namespace=settings.namespace, others_may_come=True
+    )
     count_event = event_counter(registry)
     async with await process.client() as client:
         await run_while_leading(

@@ -11,6 +11,7 @@ import msgspec
 
 from findings.text import printable
 from kube.errors import ConfigError
+from kube.names import NAMESPACE
 from process.model.settings import Name, Section
 from process.profiles.profile_files import load_profiles
 from translation.cluster.snapshot import (
@@ -21,6 +22,7 @@ from translation.cluster.snapshot import (
     QuotaPolicy,
     TolerationPolicy,
     TranslationOptions,
+    exempt_namespaces,
     split_profiles,
     vocabularies_in_force,
 )
@@ -177,12 +179,16 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     devices are the init container's own with a driver that gives containers the limits of a whole claim
     (`claims: container` in its profile)."""
 
-    def options(self) -> TranslationOptions:
-        """Return the same, as the translation takes it."""
+    def options(self, namespace: str = NAMESPACE) -> TranslationOptions:
+        """Return the same, as the translation takes it.
+
+        Args:
+            namespace: The namespace in which the webhook is installed.
+        """
         by_vocabulary, by_key = split_profiles(self.profiles)
         return TranslationOptions(
             mode=self.mode,
-            exempt_namespaces=self.exempt_namespaces,
+            exempt_namespaces=exempt_namespaces(namespace, self.exempt_namespaces),
             profiles={**DEFAULT_PROFILES, **by_vocabulary},
             fixed=frozenset(by_vocabulary),
             drivers=by_key,
@@ -205,11 +211,16 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
         )
 
     def checked_options(
-        self, profiles: Mapping[str, Profile], *, others_may_come: bool = False
+        self,
+        profiles: Mapping[str, Profile],
+        *,
+        namespace: str = NAMESPACE,
+        others_may_come: bool = False,
     ) -> TranslationOptions:
         """Return the options of translation, checked against the profiles that there are.
 
         Args:
+            namespace: The namespace in which the webhook is installed.
             others_may_come: DeviceTranslationProfiles are not known yet, so a driver without a
                 profile is no mistake. Until it has one, pods with its keys are rejected.
 
@@ -218,7 +229,7 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
         """
         for fault in _renaming_faults(self.renamed_keys):
             raise ConfigError(fault)
-        options = self.options()
+        options = self.options(namespace)
         known_names = ", ".join(sorted(arbiter.VOCABULARIES))
         for vocabulary in sorted(options.vocabularies - arbiter.VOCABULARIES.keys()):
             raise ConfigError(

@@ -7,12 +7,16 @@ import pytest
 
 from admission.pods import Answer, Decision
 from admission.signing import Signing, sign_answer, unsigned_answer
-from admission.webhook_configuration import KUBE_SYSTEM, exempt_namespaces
 from kube.jsonpatch import apply
-from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, TRANSLATE_LABEL
+from kube.names import (
+    REQUEST_ANNOTATION,
+    SIGNATURE_ANNOTATION,
+    TRANSLATE_LABEL,
+)
 from testing.builders import NAMESPACE, admit, gpus, pod, with_changes
 from testing.documents import Document
 from testing.signing import KEY, NOW, SIGNING
+from translation.cluster.snapshot import KUBE_SYSTEM, exempt_namespaces
 from translation.record.signature import SignatureStatus, content_of, verify
 
 

@@ -233,6 +233,26 @@ def test_a_wrong_value_in_the_snapshot_is_a_finding_and_counts_for_nothing() -> 
     assert finding_lines(answer_) == ["error invalidObject DeviceClass//broken spec.selectors"]
 
 
+@pytest.mark.parametrize(
+    ("namespace", "is_sent"),
+    [("kube-system", False), ("gpus", False), ("drawbridge-system", True), ("team", True)],
+)
+def test_no_pod_is_translated_that_no_api_server_sends_to_the_webhook(
+    namespace: str, is_sent: bool, tmp_path: Path
+) -> None:
+    """The webhook is installed in the namespace gpus."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("namespace: gpus\n")
+    options = ("--settings", settings)
+
+    translated = answer(named(SHARE, "a", namespace), options=options)
+
+    assert (["template", "Pod a"] if is_sent else ["Pod a"]) == kinds(translated)
+    exempt = f"info optedOut Pod/{namespace}/a metadata.namespace"
+    assert is_sent == (exempt not in finding_lines(translated))
+    assert [] == finding_lines(answer(named(pod(container()), "b", namespace), options=options))
+
+
 # --- profiles -------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ import sidecar.model.settings
 import webhook.settings
 from controllers.model.settings import Settings as ControllersSettings
 from kube.errors import ConfigError
+from kube.names import NAMESPACE
 from observer.settings import Settings as ObserverProcessSettings
 from process.certificates.certificates import CertificateSettings
 from process.model.durations import Duration
@@ -271,6 +272,14 @@ def test_names_of_the_certificate_begin_with_the_one_that_is_checked() -> None:
 
 def test_default_options_are_those_of_the_translation() -> None:
     assert TranslationSettings().checked_options(load_profiles()) == TranslationOptions()
+
+
+def test_the_namespaces_that_no_api_server_sends_are_exempt() -> None:
+    settings = TranslationSettings(exempt_namespaces=("team", "kube-system"))
+    options = settings.checked_options(load_profiles(), namespace="gpus")
+
+    assert ("kube-system", "gpus", "team") == options.exempt_namespaces
+    assert ("kube-system", NAMESPACE) == TranslationSettings().options().exempt_namespaces
 
 
 def test_a_profile_that_is_not_named_keeps_its_default() -> None:

@@ -3,7 +3,7 @@
 Both are immutable values, so a review makes no calls.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
@@ -16,6 +16,7 @@ from kube.api.policy import DeviceCompatibilityPolicy
 from kube.collections.latest import keep_latest
 from kube.names import (
     DEFAULT_SCHEDULER_NAME,
+    NAMESPACE,
     SCHEDULER_NAME,
     TRANSLATE_LABEL,
     TRANSLATE_SELECTED,
@@ -229,12 +230,28 @@ class QuotaPolicy(StrEnum):
     WARN = "warn"
 
 
+KUBE_SYSTEM: Final = "kube-system"
+
+
+def exempt_namespaces(namespace: str = NAMESPACE, others: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the namespaces with pods that no API server sends to the webhook.
+
+    So a cluster, and the webhook itself, can start while the webhook is down.
+
+    Args:
+        namespace: The namespace in which the webhook is installed.
+        others: Further namespaces that an operator names.
+    """
+    return tuple(dict.fromkeys((KUBE_SYSTEM, namespace, *others)))
+
+
 class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's options for the translation of pods.
 
     Attributes:
         mode: The pods that are translated.
-        exempt_namespaces: Namespaces whose pods stay as they are, whatever their labels say.
+        exempt_namespaces: Namespaces whose pods stay as they are, whatever their labels say: no API
+            server sends them to the webhook.
         profiles: Vocabulary name to the driver that serves it, unless the pod is routed to another
             one; see `translation.cluster.routing`.
         fixed: Vocabularies whose driver serves all their keys, whatever exists.
@@ -257,7 +274,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     mode: Mode = Mode.OPT_OUT
-    exempt_namespaces: tuple[str, ...] = ()
+    exempt_namespaces: tuple[str, ...] = exempt_namespaces()
     profiles: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(DEFAULT_PROFILES))
     fixed: frozenset[str] = frozenset()
     drivers: Mapping[str, str] = {}
