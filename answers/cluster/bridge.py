@@ -13,7 +13,8 @@ from answers.cluster.fence_steps import (
     create_command,
     fence_state,
     fence_steps,
-    patch_command,
+    json_patch_command,
+    spec_tests,
 )
 from answers.cluster.held_back import bridge_reports, kept_for_groups
 from answers.cluster.leases import age_of, is_over
@@ -250,18 +251,16 @@ def _leader(objects: BridgeObjects) -> str:
 
 def _ownership_step(drivers: Collection[str], state: ClusterState, objects: BridgeObjects) -> Step:
     settings = {driver.name: driver for driver in driver_settings(state.ownerships)}
-    spec = {
-        "drivers": [
-            msgspec.to_builtins(settings.get(driver, OwnedDriver(name=driver)))
-            for driver in sorted(drivers)
-        ]
-    }
+    driver_list = [
+        msgspec.to_builtins(settings.get(driver, OwnedDriver(name=driver)))
+        for driver in sorted(drivers)
+    ]
     if objects.is_read and not objects.has_ownership:
         document = {
             "apiVersion": API_VERSION,
             "kind": KIND,
             "metadata": {"name": OWNERSHIP},
-            "spec": spec,
+            "spec": {"drivers": driver_list},
         }
         return Step(
             title="create the ownership",
@@ -269,12 +268,21 @@ def _ownership_step(drivers: Collection[str], state: ClusterState, objects: Brid
             resource="allocatorownerships",
             documents=(document,),
         )
+    generations = [
+        ownership.metadata.generation
+        for ownership in state.ownerships
+        if ownership.metadata.name == OWNERSHIP
+    ]
+    operations = (
+        *spec_tests(max(generations, default=0)),
+        {"op": "add", "path": "/spec/drivers", "value": driver_list},
+    )
     return Step(
         title="change the ownership",
-        command=patch_command("allocatorownership", OWNERSHIP, {"spec": spec}),
+        command=json_patch_command("allocatorownership", OWNERSHIP, operations),
         resource="allocatorownerships",
         name=OWNERSHIP,
-        patch={"spec": spec},
+        operations=operations,
     )
 
 

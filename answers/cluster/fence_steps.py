@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from admission.fence import fence_documents, fence_patch, is_fence_of, is_part_current, part_patch
+from admission.fence import fence_documents, is_fence_of, is_part_current, part_patch
 from answers.model.bridge import BridgeObjects
 from kube.api.ownership import OPEN_CONDITION
 from kube.api.urls import VALIDATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICY_BINDINGS
@@ -38,7 +38,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         command: The shell command: a line, or a here-document.
         resource: Plural of the object that is written; empty for a pause.
         name: The object's name; empty if several objects are created.
-        patch: A merge patch; None where documents are created.
+        patch: A merge patch; None where documents are created, or where there are operations.
+        operations: A JSON Patch. It changes nothing where the spec is not the one that was read.
         documents: The objects to create.
         pause_seconds: The pause in seconds.
     """
@@ -48,6 +49,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     resource: str = ""
     name: str = ""
     patch: Document | None = None
+    operations: tuple[Document, ...] = ()
     documents: tuple[Document, ...] = ()
     pause_seconds: int = 0
 
@@ -92,13 +94,18 @@ def fence_steps(drivers: Collection[str], objects: BridgeObjects) -> Iterator[St
         )
     if is_missing:
         return
-    patch = fence_patch(drivers)
+    fence, *_ = fence_documents(drivers)
+    metadata = (objects.fence or {}).get("metadata") or {}
+    operations = (
+        *spec_tests(metadata.get("generation", 0)),
+        {"op": "replace", "path": "/spec", "value": fence["spec"]},
+    )
     yield Step(
         title="change the fence in place",
-        command=patch_command("validatingadmissionpolicy", FENCE, patch),
+        command=json_patch_command("validatingadmissionpolicy", FENCE, operations),
         resource="validatingadmissionpolicies",
         name=FENCE,
-        patch=patch,
+        operations=operations,
     )
 
 
@@ -111,6 +118,25 @@ def patch_command(resource: str, name: str, patch: Document) -> str:
     """Return the command that makes a merge patch."""
     text = shlex.quote(msgspec.json.encode(patch).decode())
     return f"kubectl patch {resource} {name} --type=merge -p {text}"
+
+
+def json_patch_command(resource: str, name: str, operations: Collection[Document]) -> str:
+    """Return the command that makes a JSON Patch."""
+    text = shlex.quote(msgspec.json.encode(operations).decode())
+    return f"kubectl patch {resource} {name} --type=json -p {text}"
+
+
+def spec_tests(generation: int) -> Iterator[Document]:
+    """Yield the test of a JSON Patch that the spec is still as it was read.
+
+    A resourceVersion would be too strict: the bridge writes the status of the ownership while it works, and
+    Kubernetes that of a policy after each change.
+
+    Args:
+        generation: metadata.generation of the object that was read; 0 if it is not known, for no test.
+    """
+    if generation:
+        yield {"op": "test", "path": "/metadata/generation", "value": generation}
 
 
 def fence_state(objects: BridgeObjects, drivers_of_bridge: Collection[str]) -> str:

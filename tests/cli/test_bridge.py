@@ -13,7 +13,7 @@ import yaml
 from click.testing import Result
 from msgspec.structs import replace
 
-from admission.fence import OPEN_PATCH, fence_documents, fence_patch, part_patch
+from admission.fence import OPEN_PATCH, fence_documents, part_patch
 from answers.cluster.bridge import bridge_status, plan_change
 from answers.cluster.fence_steps import Step
 from answers.model.bridge import BridgeObjects
@@ -25,6 +25,8 @@ from kube.api.urls import (
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
 )
+from kube.client.client import PatchType
+from kube.errors import Invalid
 from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
 from kube.names import SCHEDULER_NAME
@@ -125,7 +127,7 @@ def test_to_release_nobody_allocates_before_the_fence_opens() -> None:
 
     assert ["allocatorownerships", "pause", "validatingadmissionpolicies"] == kinds(plan.steps)
     assert ((), (), (DRIVER,)) == (plan.drivers, plan.added, plan.removed)
-    assert all(step.patch is not None for step in plan.steps if step.resource)
+    assert all(step.operations for step in plan.steps if step.resource)
 
 
 def test_settings_of_drivers_stay_as_they_are() -> None:
@@ -136,8 +138,98 @@ def test_settings_of_drivers_stay_as_they_are() -> None:
 
     plan = plan_change(state(*CLUSTER, stored_ownership), stored(DRIVER), added_drivers=[OTHER])
 
-    (patch,) = [step.patch for step in plan.steps if step.resource == "allocatorownerships"]
-    assert patch == {"spec": {"drivers": [{"name": DRIVER, **settings}, {"name": OTHER}]}}
+    (operations,) = [
+        step.operations for step in plan.steps if step.resource == "allocatorownerships"
+    ]
+    drivers = [{"name": DRIVER, **settings}, {"name": OTHER}]
+    assert operations == ({"op": "add", "path": "/spec/drivers", "value": drivers},)
+
+
+def changed(document: Document, generation: int) -> Document:
+    """Return an object with another generation, as after changes of its spec."""
+    return {**document, "metadata": {**document["metadata"], "generation": generation}}
+
+
+@pytest.mark.parametrize(("words", "drivers"), [(("own", OTHER), 2), (("release", DRIVER), 0)])
+@pytest.mark.parametrize("is_changed", [True, False])
+async def test_a_change_of_the_drivers_in_between_is_not_lost(
+    is_changed: bool, words: tuple[str, ...], drivers: int, tmp_path: Path
+) -> None:
+    """The steps were printed; then the bridge reports, and somebody may have set a limit of a driver."""
+    fence, *parts = fence_documents([DRIVER])
+    async with FakeApiServer() as server:
+        server.put(VALIDATING_ADMISSION_POLICIES, changed(dict(fence), 7))
+        for part in parts:
+            server.put(FENCE_RESOURCES[part["kind"]], dict(part))
+        server.put(ALLOCATOR_OWNERSHIPS, changed(ownership(DRIVER), 3))
+        printed = await call(server, tmp_path, *words, "-o", "json")
+        stored_ownership = reporting(changed(ownership(DRIVER), 3), "NotReady", "a new status")
+        if is_changed:
+            stored_ownership = changed(stored_ownership, 4)
+            stored_ownership["spec"]["drivers"][0]["maxConsumersPerDevice"] = 2
+            server.put(VALIDATING_ADMISSION_POLICIES, changed(dict(fence), 8))
+        server.put(ALLOCATOR_OWNERSHIPS, stored_ownership)
+
+        rejections = []
+        async with server.client() as client:
+            for step in json.loads(printed.stdout)["steps"]:
+                if step["resource"]:
+                    resource = RESOURCES[step["resource"]]
+                    patch = (resource, step["name"], step["operations"], PatchType.JSON)
+                    try:
+                        await client.patch(*patch, dict[str, Any])
+                    except Invalid:
+                        rejections.append(step["name"])
+
+        now_stored = server.find(ALLOCATOR_OWNERSHIPS, "default")
+        assert now_stored is not None
+        assert len(rejections) == (2 if is_changed else 0)
+        if is_changed:
+            assert now_stored["spec"] == stored_ownership["spec"]
+        assert len(now_stored["spec"]["drivers"]) == (1 if is_changed else drivers)
+
+
+async def test_a_change_while_the_steps_are_made_asks_for_another_call(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        for document in fence_documents([DRIVER]):
+            server.put(FENCE_RESOURCES[document["kind"]], dict(document))
+        server.put(ALLOCATOR_OWNERSHIPS, changed(ownership(DRIVER), 3))
+        server.fail(422, matches=lambda call: call.method == "PATCH")
+
+        result = await call(server, tmp_path, "release", DRIVER, "--apply")
+
+        assert result.exit_code == 2
+        assert "default may have changed since it was read: run the command again" in result.stderr
+        patched = [call.path for call in server.calls if call.method == "PATCH"]
+        assert [path.rpartition("/")[2] for path in patched] == ["default"]
+
+
+@pytest.mark.parametrize(("status", "calls"), [(0, ["create", "create"]), (1, ["create"])])
+async def test_no_step_of_the_first_script_is_made_after_one_that_failed(
+    status: int, calls: list[str], tmp_path: Path
+) -> None:
+    async with FakeApiServer() as server:
+        script = (await call(server, tmp_path, "own", DRIVER)).stdout
+
+    assert calls == calls_of(script, status, tmp_path)
+
+
+@pytest.mark.parametrize(("status", "calls"), [(0, ["patch", "patch"]), (1, ["patch"])])
+def test_no_step_of_the_script_is_made_after_one_that_failed(
+    status: int, calls: list[str], tmp_path: Path
+) -> None:
+    script = bridge("own", DRIVER, documents=CLUSTER[:4]).stdout
+
+    assert calls == calls_of(script, status, tmp_path)
+
+
+def calls_of(script: str, status: int, folder: Path) -> list[str]:
+    """Return the verbs of the calls of a kubectl with this exit status."""
+    for name, text in (("kubectl", f"echo $1 >> calls; exit {status}"), ("sleep", "true")):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o700)
+    subprocess.run(["sh", "-uc", f"PATH={folder}:$PATH\n{script}"], cwd=folder, check=False)
+    return (folder / "calls").read_text().split()
 
 
 FENCE_PARTS = tuple(
@@ -146,6 +238,9 @@ FENCE_PARTS = tuple(
 FENCE_RESOURCES = {
     "ValidatingAdmissionPolicy": VALIDATING_ADMISSION_POLICIES,
     "ValidatingAdmissionPolicyBinding": VALIDATING_ADMISSION_POLICY_BINDINGS,
+}
+RESOURCES = {
+    resource.plural: resource for resource in (ALLOCATOR_OWNERSHIPS, *FENCE_RESOURCES.values())
 }
 EMPTY = BridgeObjects(is_read=True, missing_parts=FENCE_PARTS[1:])
 """A cluster without a fence and an ownership."""
@@ -232,7 +327,8 @@ def test_a_list_of_drivers_as_an_earlier_version_wrote_it_is_brought_up_to_date(
     status = bridge_status(owned, objects)
 
     assert "validatingadmissionpolicies" == kinds(steps)[0]
-    assert steps[0].patch == fence_patch([DRIVER])
+    fence, *_ = fence_documents([DRIVER])
+    assert steps[0].operations == ({"op": "replace", "path": "/spec", "value": fence["spec"]},)
     (problem,) = status.problems
     assert (status.fence, "this version of drawbridge" in problem) == ("different", True)
 

@@ -47,6 +47,7 @@ FOREIGN: Final = (
         "devices[].free",
         "consumers[].consumed",
         "steps[].patch",
+        "steps[].operations[]",
         "steps[].documents[]",
     ),
 )

@@ -165,7 +165,7 @@ async def _apply(steps: Sequence[Step], kubeconfig: str | None, context: str | N
         KubeError: One was refused; those before it stay.
     """
     from kube.client.client import Client, PatchType  # noqa: PLC0415
-    from kube.errors import KubeError  # noqa: PLC0415
+    from kube.errors import Invalid, KubeError  # noqa: PLC0415
 
     resources = {resource.plural: resource for resource in _RESOURCES.values()}
     async with await Client.from_kubeconfig(kubeconfig, context) as client:
@@ -175,18 +175,25 @@ async def _apply(steps: Sequence[Step], kubeconfig: str | None, context: str | N
             try:
                 for document in step.documents:
                     await client.create(_RESOURCES[document["kind"]], document, msgspec.Raw)
-                if step.patch is not None:
-                    resource = resources[step.resource]
+                if step.operations or step.patch is not None:
                     await client.patch(
-                        resource, step.name, step.patch, PatchType.MERGE, msgspec.Raw
+                        resources[step.resource],
+                        step.name,
+                        list(step.operations) or step.patch,
+                        PatchType.JSON if step.operations else PatchType.MERGE,
+                        msgspec.Raw,
                     )
-            except KubeError:
+            except KubeError as error:
                 done = ", ".join(
                     done_step.title for done_step in steps[:number] if done_step.resource
                 )
                 print_line(
                     f"Failed: {step.title}. Done before it, and left as it is: {done or 'nothing'}."
                 )
+                if step.operations and isinstance(error, Invalid):
+                    print_line(
+                        f"{step.name} may have changed since it was read: run the command again."
+                    )
                 raise
 
 
@@ -203,10 +210,13 @@ def _plan_lines(plan: BridgePlan, *, is_applied: bool) -> Iterator[str]:
     if not plan.steps:
         yield "# Nothing has to be changed."
     yield from (f"# Warning: {warning}" for warning in plan.warnings)
-    for step in plan.steps:
+    for number, step in enumerate(plan.steps, start=1):
         yield f"# {step.title}{' (done)' if is_applied else ''}"
         if not is_applied:
-            yield from step.command.splitlines()
+            # No step is made after one that failed, also where the lines are pasted into a shell.
+            command, *document = step.command.splitlines()
+            yield f"{command} &&" if number < len(plan.steps) else command
+            yield from document
     if plan.pending_pods:
         yield "# Pending pods whose scheduler cannot allocate their devices any more, and cannot be changed:"
     for pod in plan.pending_pods:
