@@ -203,6 +203,10 @@ class RuleEvaluator:
         """The marks in the ConfigMap; empty if there is none."""
         return next(iter(self._marks.store.values()), HighWaterMarks())
 
+    def put_high_water_marks(self, raw: bytes) -> None:
+        """Take the ConfigMap as a write returned it: its watch may lag behind."""
+        self._marks.put(raw)
+
     @property
     def has_high_water_marks(self) -> bool:
         """Return True if there is a ConfigMap."""
@@ -335,8 +339,11 @@ class RuleEvaluator:
             waiting.is_over = True
             self._spares -= 1
 
-    async def query(self, query: Callable[[RuleCache], T]) -> T:
+    async def query(self, query: Callable[[RuleCache], T], *, tenant: str = "") -> T:
         """Query the cache on the thread, after all changes so far; it takes as long as it takes.
+
+        Args:
+            tenant: The namespace whose expressions the worker evaluates; empty for those of several.
 
         Raises:
             TimeoutError: There is no worker for what has to be evaluated.
@@ -352,6 +359,7 @@ class RuleEvaluator:
             self._turns,
             lambda engine: self._run(lambda cache: call(cache, engine)),
             charges_demand=True,
+            asks_for=tenant,
         )
 
     async def _evaluate(
@@ -361,11 +369,13 @@ class RuleEvaluator:
         evaluate: Callable[[SelectorEngine | None], Awaitable[T]],
         *,
         charges_demand: bool = False,
+        asks_for: str | None = None,
     ) -> T:
         """Evaluate something in turn, and again once the worker has answered its questions.
 
         Args:
             charges_demand: Passed to `WorkerEngine.deferring`.
+            asks_for: The tenant whose questions the worker is asked; by default the one that waits.
 
         Raises:
             TimeoutError: It takes too much CPU time, or the worker has no answer.
@@ -384,8 +394,9 @@ class RuleEvaluator:
             except AnswersPending as error:
                 if engine is None or self._engine is None:
                     raise
+                tenant = waiting.tenant if asks_for is None else asks_for
                 answered = await self._engine.answer(
-                    engine.demand, tenant=waiting.tenant, charge=waiting.charge
+                    engine.demand, tenant=tenant, charge=waiting.charge
                 )
                 if not answered.is_complete:
                     raise TimeoutError from error

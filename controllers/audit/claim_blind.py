@@ -1,7 +1,7 @@
 """Stored quotas, queues, LimitRanges and admission policies that name device keys, and so do not see claims."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -21,7 +21,7 @@ from kube.api.urls import (
     Resource,
 )
 from kube.client.client import Client
-from kube.errors import Forbidden, NotFound
+from kube.errors import Forbidden, KubeError, NotFound
 from kube.logs import get_logger
 from translation.model.intents import Vocabulary
 from translation.reading.claim_blind_objects import find_unseen_claims
@@ -53,28 +53,34 @@ class ClaimBlindObject(NamedTuple):
 
 
 async def list_claim_blind_objects(
-    client: Client, vocabularies: Mapping[str, Vocabulary], unsearched_kinds: UnsearchedKinds
+    client: Client,
+    vocabularies: Mapping[str, Vocabulary],
+    unsearched_kinds: UnsearchedKinds,
+    before: Sequence[ClaimBlindObject] = (),
 ) -> list[ClaimBlindObject]:
     """Return the stored objects that name device keys and do not see claims.
 
-    Kinds that may not be listed, or do not exist, are left out.
+    Kinds that may not be listed, or do not exist, are left out. Of a kind that cannot be listed now, such as one
+    whose conversion webhook does not answer, the objects of the last audit count.
 
     Args:
         unsearched_kinds: The kinds that previous audits could not search; changed by this one.
-
-    Raises:
-        KubeError: The API server does not answer.
+        before: The result of the last audit.
     """
     blind_objects: list[ClaimBlindObject] = []
     for kind, resource in LISTED.items():
+        found: list[ClaimBlindObject] = []
         try:
             async for page in client.pages(resource):
                 for raw in page.items:
-                    blind_objects += _findings(kind, resource, bytes(raw), vocabularies)
-        except (Forbidden, NotFound) as fault:
+                    found += _findings(kind, resource, bytes(raw), vocabularies)
+        except KubeError as fault:
             unsearched_kinds.failed(kind, fault)
+            is_refused = isinstance(fault, Forbidden | NotFound)
+            found = [] if is_refused else [blind for blind in before if blind.kind == kind]
         else:
             unsearched_kinds.searched(kind)
+        blind_objects += found
     return blind_objects
 
 

@@ -51,7 +51,7 @@ from kube.api.policy_reports import ReportSubject
 from kube.api.urls import CONFIG_MAPS
 from kube.cel.scope import AnswersPending, BudgetSpent, Meter, evaluating
 from kube.client.client import Client, PatchType
-from kube.errors import NotFound
+from kube.errors import KubeError, NotFound
 from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, NewEventRecorder
@@ -74,6 +74,11 @@ NOT_EVALUATED: Final = warning(
     Code.NOT_EVALUATED,
     FieldPath.of("spec"),
     "it was not validated: its selectors take longer than the audit evaluates those of one object",
+)
+FAILED: Final = warning(
+    Code.NOT_EVALUATED,
+    FieldPath.of("spec"),
+    "it was not validated: nothing evaluated its selectors, or a bug ended it; the log of the controllers says what",
 )
 MAX_LOGGED: Final = 100
 """Resources that nodes offer twice, in the log of one audit."""
@@ -130,6 +135,8 @@ class AuditController:
         self._options = options or TranslationOptions()
         self._clock = clock
         self._unsearched_kinds = UnsearchedKinds()
+        self._blind_objects: list[ClaimBlindObject] = []
+        self._evaded_quotas: list[ClaimBlindObject] = []
         controller: Controller[str] = Controller(
             "audit", self._reconcile, backoff=settings.controllers.backoff(), workers=2
         )
@@ -164,7 +171,7 @@ class AuditController:
 
     async def _write_mark(self, raised_mark: HighWaterMark) -> None:
         try:
-            await self._client.patch(
+            raw = await self._client.patch(
                 CONFIG_MAPS,
                 self._config_map,
                 seen_patch(raised_mark),
@@ -176,7 +183,10 @@ class AuditController:
             document = config_map_document(
                 raised_mark, namespace=self._namespace, name=self._config_map
             )
-            await self._client.create(CONFIG_MAPS, document, msgspec.Raw, namespace=self._namespace)
+            raw = await self._client.create(
+                CONFIG_MAPS, document, msgspec.Raw, namespace=self._namespace
+            )
+        self._evaluator.put_high_water_marks(bytes(raw))
         log.info("high_water_mark.raised", classes=len(raised_mark.classes))
 
     # --- stored objects ---------------------------------------------------------------------------
@@ -203,12 +213,10 @@ class AuditController:
         duplicates = await self._evaluator.query(self._duplicate_resources)
         for duplicate in duplicates[:MAX_LOGGED]:
             log.warning("resource.offered_twice", **msgspec.to_builtins(duplicate, enc_hook=str))
-        blind = [
-            *await list_claim_blind_objects(
-                self._client, self._pods.vocabularies, self._unsearched_kinds
-            ),
-            *await self._list_evaded_quotas(),
-        ]
+        self._blind_objects = await list_claim_blind_objects(
+            self._client, self._pods.vocabularies, self._unsearched_kinds, self._blind_objects
+        )
+        blind = [*self._blind_objects, *await self._list_evaded_quotas()]
         log_claim_blind_objects(blind)
         others = {
             **count_findings(families),
@@ -225,7 +233,11 @@ class AuditController:
         marks = once_published(self._evaluator.high_water_marks.combined_mark)
         summarize = partial(summarize_templates, profiles=self._profiles(), once_published=marks)
         snapshot = await self._evaluator.query(summarize)
-        return await list_evaded_quotas(self._client, snapshot, self._options)
+        try:
+            self._evaded_quotas = await list_evaded_quotas(self._client, snapshot, self._options)
+        except KubeError as fault:  # Those of the last audit count.
+            log.warning("quotas.not_searched", error=str(fault))
+        return self._evaded_quotas
 
     def _duplicate_resources(self, cache: RuleCache) -> tuple[DuplicateResource, ...]:
         context = cache.context()
@@ -257,14 +269,22 @@ class AuditController:
                 raise pending
             return results
 
+        namespaces = {audited_object.metadata.namespace for audited_object in batch}
         began_s = self._clock()
         try:
-            results = await self._evaluator.query(validate)
-        except Exception:  # A bug that one object meets must not cost the others their audit.
+            results = await self._evaluator.query(
+                validate, tenant=namespaces.pop() if len(namespaces) == 1 else ""
+            )
+        # A bug that one object meets must not cost the others their audit, nor count as cured.
+        except Exception:
             log.exception(
                 "audit.failed", objects=[audited_object.metadata.name for audited_object in batch]
             )
-            results = []
+            if len(batch) == 1:
+                results = [(AUDITED[kind], batch[0], (FAILED,))]
+            else:
+                parts = [await self._validate(kind, (each,)) for each in batch]
+                results = [result for part in parts for result in part]
         await asyncio.sleep((self._clock() - began_s) * IDLE_FACTOR)
         return results
 

@@ -55,7 +55,7 @@ async def list_evaded_quotas(
         snapshot: The snapshot from `summarize_templates`.
 
     Raises:
-        KubeError: The API server does not answer.
+        KubeError: The API server does not answer as it should.
     """
     places = {namespace for namespace, _ in snapshot.templates}
     quotas: dict[str, dict[str, Quota]] = {}

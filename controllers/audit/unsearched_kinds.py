@@ -1,6 +1,6 @@
 """Kinds that the audit cannot list, told in the log once until the answer changes."""
 
-from kube.errors import Forbidden, NotFound
+from kube.errors import KubeError
 from kube.logs import get_logger
 
 log = get_logger()
@@ -12,9 +12,9 @@ class UnsearchedKinds:
     def __init__(self) -> None:
         self._reasons: dict[str, str] = {}
 
-    def failed(self, kind: str, fault: Forbidden | NotFound) -> None:
+    def failed(self, kind: str, fault: KubeError) -> None:
         """Log that a kind is not searched, unless that is so since the last audit."""
-        reason = type(fault).__name__
+        reason = fault.reason or str(fault.status)
         if self._reasons.get(kind) != reason:
             self._reasons[kind] = reason
             log.info("claims.not_searched", kind=kind, error=str(fault))

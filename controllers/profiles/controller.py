@@ -56,6 +56,10 @@ Key = tuple[str, str]
 log = get_logger()
 
 
+_ObjectVersion = tuple[str, int]
+"""The uid of an object, and its generation."""
+
+
 class StoredProfiles(msgspec.Struct, frozen=True, kw_only=True):
     """The ConfigMap as it is stored."""
 
@@ -139,6 +143,8 @@ class ProfileController:
         self._known = {profile.content_hash: profile for profile in files.values()}
         self._unused_since_s: dict[str, float] = {}
         self._verdicts: Mapping[str, Verdict] = {}
+        # What the verdicts are about, by the name of the object.
+        self._judged_versions: Mapping[str, _ObjectVersion] = {}
         self._controller: Controller[str] = Controller(
             "profiles",
             self._reconcile,
@@ -156,7 +162,7 @@ class ProfileController:
         old: DeviceTranslationProfile | None,
         new: DeviceTranslationProfile | None,
     ) -> None:
-        if old is None or new is None or old.metadata.generation != new.metadata.generation:
+        if old is None or new is None or _version_of(old) != _version_of(new):
             self._controller.queue.add(PUBLISH)
         elif old.status != new.status:
             self._controller.queue.add(key[1])
@@ -207,6 +213,7 @@ class ProfileController:
         before = stored_profiles.published if stored_profiles is not None else PublishedProfiles()
         # What was stored is known as long as this process leads, even if somebody deletes it.
         self._known |= before.versions
+        versions = {name: _version_of(it) for (_, name), it in self._profiles.store.items()}
         plan = plan_profiles(
             self._objects(),
             known_versions=self._known,
@@ -216,7 +223,7 @@ class ProfileController:
         )
         if not plan.published.is_same(before):
             await self._write(plan.published, stored_profiles)
-        self._verdicts = plan.verdicts
+        self._verdicts, self._judged_versions = plan.verdicts, versions
         for name in plan.verdicts:
             self._controller.queue.add(name)
         period_s = self._settings.controllers.profile_unused_period
@@ -282,6 +289,8 @@ class ProfileController:
         verdict = self._verdicts.get(name)
         if document is None or verdict is None:
             return
+        if self._judged_versions[name] != _version_of(document):
+            return  # It changed while it was published, and is published again.
         status = build_status(
             document, verdict, self._facts(name), self._options, rfc3339(self._now())
         )
@@ -317,6 +326,11 @@ class ProfileController:
                 version.driver == driver for version in published_profiles.versions.values()
             ),
         )
+
+
+def _version_of(document: DeviceTranslationProfile) -> _ObjectVersion:
+    """Return the identity of a spec: an object of the same name may be another one."""
+    return document.metadata.uid, document.metadata.generation
 
 
 def replaced_source(

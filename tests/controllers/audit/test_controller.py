@@ -16,7 +16,7 @@ from clusterstate.rule_cache import RuleCache
 from controllers.audit.controller import AuditController
 from controllers.audit.metrics import AuditMetrics
 from controllers.audit.policy_report_writer import PolicyReportWriter
-from controllers.audit.report import event_of, tally
+from controllers.audit.report import event_of, findings_of, tally
 from controllers.audit.untranslated import UntranslatedPods, project_family_keys
 from controllers.model.settings import ControllerSettings, ReportFormat, Settings
 from findings.field_path import FieldPath
@@ -185,6 +185,22 @@ async def test_the_mark_rises_and_never_falls(server: FakeApiServer) -> None:
         assert numbers(again.published_inventory) == [3]
 
 
+async def test_a_mark_does_not_fall_while_its_watch_lags(server: FakeApiServer) -> None:
+    async with auditing(server) as audit_:
+        await until(lambda: numbers(audit_.published_inventory) == [2])
+        server.hold_events(CONFIG_MAPS)
+        publish(server, "gpu-0", "gpu-1", "gpu-2")
+        await until(lambda: numbers(audit_.published_inventory) == [3])
+        publish(server, "gpu-0", "gpu-1", "gpu-2", "gpu-3")
+        await until(lambda: numbers(audit_.published_inventory) == [4])
+
+        publish(server, "gpu-0", "gpu-1", "gpu-2")
+        await audit_.sees_devices(3)
+        server.put(NODES, document(node("node-2")))
+        await asyncio.sleep(0.1)
+        assert numbers(audit_.published_inventory) == [4]
+
+
 async def test_a_deleted_mark_is_written_anew_from_the_inventory(server: FakeApiServer) -> None:
     async with auditing(server) as audit_:
         await until(lambda: numbers(audit_.published_inventory) == [2])
@@ -316,6 +332,47 @@ async def test_findings_about_objects_are_reported_and_cured_ones_are_not(
         server.remove(RESOURCE_CLAIMS, "large", NAMESPACE)
         server.remove(RESOURCE_QUOTAS, "gpus", NAMESPACE)
         await until(lambda: server.objects(REPORTS) == [])
+
+
+async def test_a_kind_that_cannot_be_listed_ends_no_audit_and_cures_nothing(
+    server: FakeApiServer,
+) -> None:
+    """Such as one whose conversion webhook does not answer."""
+    quota = {"name": "gpus", "namespace": NAMESPACE}
+    server.put(
+        RESOURCE_QUOTAS,
+        {"metadata": quota, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}},
+    )
+    labels = {"kind": "ResourceQuota", "severity": "warning", "code": "claimsNotSeen"}
+    large = {"kind": "ResourceClaim", "severity": "error", "code": "exceedsLargestNode"}
+    async with auditing(server) as audit_:
+        await until(lambda: audit_.counted(**labels) == 1)
+
+        server.fail(500, times=10**6, matches=lambda call: "resourcequotas" in call.path)
+        server.put(RESOURCE_CLAIMS, document(claim(request(count=3), name="large")))
+
+        await until(lambda: audit_.counted(**large) == 1)
+        assert audit_.counted(**labels) == 1
+
+
+async def test_an_object_that_a_bug_meets_costs_no_other_its_audit(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meet_bug(audited_object: Any, context: Any) -> Any:
+        if audited_object.metadata.name == "unlucky":
+            raise ZeroDivisionError
+        return findings_of(audited_object, context)
+
+    monkeypatch.setattr("controllers.audit.controller.findings_of", meet_bug)
+    for name in ("large", "unlucky", "wide"):
+        server.put(RESOURCE_CLAIMS, document(claim(request(count=3), name=name)))
+    large = {"kind": "ResourceClaim", "severity": "error", "code": "exceedsLargestNode"}
+    failed = {"kind": "ResourceClaim", "severity": "warning", "code": "notEvaluated"}
+
+    async with auditing(server) as audit_:
+        await until(lambda: audit_.counted(**large) == 2)
+
+        assert audit_.counted(**failed) == 1
 
 
 async def test_a_quota_that_a_template_evades_is_reported_until_it_counts_the_class(

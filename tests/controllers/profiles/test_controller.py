@@ -1,5 +1,6 @@
 """The controller of profiles against an API server: published, kept for live pods, told in the status."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +19,14 @@ from process.model.durations import PositiveDuration
 from process.profiles.published_profiles import ProfileCache
 from testing.builders import profiles
 from testing.documents import Document
-from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
+from testing.fake_api_server import (
+    Call,
+    FakeApiServer,
+    quick_informers,
+    quick_recorder,
+    running,
+    until,
+)
 from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile, profile_of
 
@@ -246,3 +254,48 @@ def test_the_versions_of_a_live_pod_are_those_that_its_record_names() -> None:
 
     assert project_used_versions(raw) == frozenset({(DRIVER, used.content_hash)})
     assert project_used_versions(ended) is None
+
+
+async def test_an_object_of_the_same_name_is_published_however_late_that_is_known(
+    server: FakeApiServer,
+) -> None:
+    """An object that was deleted and created again between two lists has the same generation."""
+    async with controlled(server) as cache:
+        server.put(DEVICE_TRANSLATION_PROFILES, document())
+        await until(lambda: DRIVER in cache.profiles and status_generation(server) == 1)
+        seen_again = server.hold_events(DEVICE_TRANSLATION_PROFILES)
+        server.remove(DEVICE_TRANSLATION_PROFILES, DRIVER)
+        other = document(resources={"example.com/other": {}})
+        server.put(DEVICE_TRANSLATION_PROFILES, other)
+        server.expire()
+        server.break_watches()
+        seen_again.set()
+
+        await until(lambda: cache.profiles.get(DRIVER) == profile(other))
+        await until(lambda: status_of(server).get("keys") == ["example.com/other"])
+
+
+async def test_a_verdict_is_about_the_generation_that_was_published(server: FakeApiServer) -> None:
+    def writes_versions(call: Call) -> bool:
+        return call.method == "PATCH" and "/configmaps" in call.path
+
+    second, third = document(2, {"example.com/second": {}}), document(3, {"kubernetes.io/npu": {}})
+    async with controlled(server) as cache:
+        server.put(DEVICE_TRANSLATION_PROFILES, document())
+        await until(lambda: status_generation(server) == 1)
+        answered = server.delay(writes_versions)
+        server.put(DEVICE_TRANSLATION_PROFILES, second)
+        await until(lambda: cache.profiles[DRIVER] == profile(second))
+        server.put(DEVICE_TRANSLATION_PROFILES, third)
+        await asyncio.sleep(0.05)  # The event arrives while the write is not answered.
+        answered.set()
+        await until(lambda: conditions(server).get("Accepted") == ("False", "Invalid"))
+
+    told = {
+        (condition["status"], call.body["status"]["observedGeneration"])
+        for call in server.calls
+        if call.method == "PATCH" and call.path.endswith("/status")
+        for condition in call.body["status"]["conditions"]
+        if condition["type"] == "Accepted"
+    }
+    assert told == {("True", 1), ("False", 3)}
