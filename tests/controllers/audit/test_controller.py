@@ -337,7 +337,7 @@ async def test_findings_about_objects_are_reported_and_cured_ones_are_not(
 async def test_a_kind_that_cannot_be_listed_ends_no_audit_and_cures_nothing(
     server: FakeApiServer,
 ) -> None:
-    """Such as one whose conversion webhook does not answer."""
+    """As without an answer of its conversion webhook."""
     quota = {"name": "gpus", "namespace": NAMESPACE}
     server.put(
         RESOURCE_QUOTAS,
