@@ -69,18 +69,18 @@ async def list_claim_blind_objects(
     """
     blind_objects: list[ClaimBlindObject] = []
     for kind, resource in LISTED.items():
-        found: list[ClaimBlindObject] = []
+        of_kind: list[ClaimBlindObject] = []
         try:
             async for page in client.pages(resource):
                 for raw in page.items:
-                    found += _findings(kind, resource, bytes(raw), vocabularies)
+                    of_kind += _findings(kind, resource, bytes(raw), vocabularies)
         except KubeError as fault:
             unsearched_kinds.failed(kind, fault)
             is_refused = isinstance(fault, Forbidden | NotFound)
-            found = [] if is_refused else [blind for blind in before if blind.kind == kind]
+            of_kind = [] if is_refused else [blind for blind in before if blind.kind == kind]
         else:
             unsearched_kinds.searched(kind)
-        blind_objects += found
+        blind_objects += of_kind
     return blind_objects
 
 

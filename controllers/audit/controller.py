@@ -283,7 +283,7 @@ class AuditController:
             if len(batch) == 1:
                 results = [(AUDITED[kind], batch[0], (FAILED,))]
             else:
-                parts = [await self._validate(kind, (each,)) for each in batch]
+                parts = [await self._validate(kind, (audited_object,)) for audited_object in batch]
                 results = [result for part in parts for result in part]
         await asyncio.sleep((self._clock() - began_s) * IDLE_FACTOR)
         return results

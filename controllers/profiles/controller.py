@@ -213,7 +213,9 @@ class ProfileController:
         before = stored_profiles.published if stored_profiles is not None else PublishedProfiles()
         # What was stored is known as long as this process leads, even if somebody deletes it.
         self._known |= before.versions
-        versions = {name: _version_of(it) for (_, name), it in self._profiles.store.items()}
+        versions = {
+            name: _version_of(document) for (_, name), document in self._profiles.store.items()
+        }
         plan = plan_profiles(
             self._objects(),
             known_versions=self._known,
