@@ -72,9 +72,13 @@ log = get_logger()
 
 
 class _Evaluation(NamedTuple):
-    """The explanation for pods that are equal in all that counts."""
+    """The explanation for pods that are equal in all that counts.
 
-    pods: tuple[Name, ...]
+    Attributes:
+        uids: The names of the pods to their UIDs; meanwhile a name may be that of another pod.
+    """
+
+    uids: Mapping[Name, str]
     explanation: Explanation | None
     version: int
     took_s: float
@@ -208,6 +212,7 @@ class Observer:
         await self._inspect_inventory()
         due = self.history.due(self._caches.version, self._clock())
         pods = {name: pod for name in due if (pod := self.history.pod(name)) is not None}
+        version = self._caches.version
         projections = await asyncio.to_thread(self._projections, pods)
         await self._pause(self._clock() - began, self._settings.cpu_fraction)
         names_by_key: dict[bytes, list[Name]] = {}
@@ -219,13 +224,16 @@ class Observer:
             changes = self._take_changes()
             evaluation = await asyncio.to_thread(self._evaluate, key, waiting, changes)
             self._metrics.observe_explanation(evaluation.took_s)
-            for name in evaluation.pods:
-                self._record(name, evaluation)
+            for name, uid in evaluation.uids.items():
+                if self.history.is_waiting(name, uid):
+                    self._record(name, evaluation)
             settings = self._settings
             fraction = settings.new_pod_cpu_fraction if is_new else settings.cpu_fraction
             await self._pause(evaluation.took_s, fraction)
         for name in pods.keys() - projections.keys():
-            self.history.record_evaluation(name, None, self._caches.version, self._clock())
+            # Another state of the pod, such as Unschedulable, has not been looked at.
+            if self.history.pod(name) is pods[name]:
+                self.history.record_evaluation(name, None, version, self._clock())
         self._metrics.show(len(self.history), self.history.pods_by_reason())
 
     async def _inspect_shared_devices(self) -> None:
@@ -307,7 +315,8 @@ class Observer:
                 except AnswerInterrupted:
                     explanation = NOT_EVALUATED
         took_s = self._clock() - began
-        return _Evaluation(tuple(projections), explanation, self._caches.version, took_s)
+        uids = {name: pods[name].metadata.uid for name in projections}
+        return _Evaluation(uids, explanation, self._caches.version, took_s)
 
     async def _pause(self, took_s: float, fraction: float) -> None:
         """Leave the rest of the core to others."""

@@ -1,7 +1,7 @@
 """The observer against an API server: soon, once, quietly, and in spite of failures."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from kube.api.core import Pod, PodStatus, is_unschedulable
 from kube.api.urls import (
     DEVICE_CLASSES,
     DEVICE_COMPATIBILITY_POLICIES,
@@ -308,6 +309,54 @@ async def test_a_pod_with_devices_and_without_a_node_gets_no_event(server: FakeA
     async with observing(server) as observation:
         server.put(RESOURCE_CLAIMS, document(allocated_claim(result("gpu-1"), name="trainer-gpu")))
         server.put(PODS, pod())
+        await observation.settled()
+
+    assert [] == observation.notes
+
+
+async def test_a_pod_that_the_scheduler_turns_away_during_a_pass_is_explained(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = msgspec.structs.replace(FAST, initial_delay=PositiveDuration(0.0001))
+    trainer = ("default", "trainer")
+    paused, goes_on = asyncio.Event(), asyncio.Event()
+    async with observing(server, settings) as observation:
+        history = observation.observer.history
+
+        async def pause(_took_s: float, _fraction: float) -> None:
+            if history.pod(trainer) is not None:
+                paused.set()
+                await goes_on.wait()
+
+        monkeypatch.setattr(observation.observer, "_pause", pause)
+        server.put(RESOURCE_CLAIMS, document(claim(request(count=2), name="trainer-gpu")))
+        server.put(PODS, pod(conditions=[]))
+        await until(paused.is_set)
+        server.put(PODS, pod())
+        await until(lambda: is_unschedulable(history.pod(trainer) or Pod()))
+        goes_on.set()
+
+        await until(lambda: bool(observation.notes))
+
+
+async def test_a_pod_gets_no_event_about_another_of_its_name(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod of a StatefulSet may be created anew while the one before is explained."""
+    async with observing(server) as observation:
+        observer = observation.observer
+        evaluate = observer._evaluate
+
+        def evaluate_late(key: bytes, pods: Mapping[Any, Pod], changes: Any) -> Any:
+            evaluation = evaluate(key, pods, changes)
+            for name, old in pods.items():
+                metadata = msgspec.structs.replace(old.metadata, uid="uid-of-another")
+                another = msgspec.structs.replace(old, metadata=metadata, status=PodStatus())
+                observer.history.replace(name, another, 0.0)
+            return evaluation
+
+        monkeypatch.setattr(observer, "_evaluate", evaluate_late)
+        wait_for_two(server)
         await observation.settled()
 
     assert [] == observation.notes
