@@ -4,7 +4,7 @@ A driver rejects a configuration on the node, when the pod starts and its device
 allocated.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -36,7 +36,7 @@ from rules.context.rule import (
     Scope,
     Subject,
 )
-from rules.model.requests import Alternative, list_alternatives, referenced_alternatives
+from rules.model.requests import Alternative, list_alternatives
 from rules.schemas.other_drivers import find_doubts
 from rules.schemas.parameters import COMPARES_LITERALLY, cel_for_parameters, find_faults
 
@@ -88,38 +88,82 @@ def find_mismatched_kinds(
 ) -> Iterator[Finding]:
     """Yield configurations for another type of device than their requests select.
 
-    The driver rejects a configuration that names requests, and ignores one that names none.
+    The driver rejects a configuration that names requests, and ignores one that names none. An error
+    only where the driver rejects it whichever alternatives are allocated.
     """
     for index, config in enumerate(claim.view.config or ()):
-        opaque = config.opaque
-        if opaque is None or opaque.driver != _NVIDIA:
+        expected_type = _expected_type(config.opaque)
+        if not expected_type:
             continue
-        expected_type = _TYPES.get(str(opaque.parameters.get("kind")))
-        types_by_alternative = [
-            (alternative, _possible_types(alternative, context))
-            for alternative in referenced_alternatives(claim.view, config.requests)
-        ]
-        mismatches = [
-            (alternative, types)
-            for alternative, types in types_by_alternative
-            if types and expected_type not in types
-        ]
-        is_used = not config.requests and len(mismatches) < len(types_by_alternative)
-        if expected_type is None or not mismatches or is_used:
-            continue
-        alternative, types = mismatches[0]
-        kinds = sorted(kind for kind, type_ in _TYPES.items() if type_ in types)
-        message = (
-            f"{opaque.parameters['kind']} is for devices of type {expected_type}, but request"
-            f" {quote_text(alternative.name)} selects type {' or '.join(sorted(types))}"
-        )
-        place = path.child("config", index, "opaque", "parameters", "kind")
-        fix = f"use {' or '.join(kinds)}"
-        if config.requests:
-            message = f"{message}: the driver rejects it"
-            yield error(Code.CONFIG_MISMATCH, place, message, fix)
-        else:
-            yield warning(Code.CONFIG_MISMATCH, place, f"{message}: the driver ignores it", fix)
+        alternatives = _named_alternatives(claim.view, config.requests)
+        mismatches = {
+            alternative.name: types
+            for alternative in alternatives
+            if (types := _possible_types(alternative, context)) and expected_type not in types
+        }
+        is_partial = len(mismatches) < len(alternatives)
+        if mismatches and (config.requests or not is_partial):
+            certain = _inevitable(claim.view, mismatches)
+            name = next(iter(certain or mismatches))
+            detail, fix = _mismatch(expected_type, name, mismatches[name])
+            if is_partial:
+                fix = f"remove {' and '.join(map(quote_text, mismatches))} from its requests"
+            if not config.requests:
+                detail = f"{detail}: the driver ignores it"
+            elif certain:
+                detail = f"{detail}: the driver rejects it"
+            else:
+                detail = f"{detail}: the driver rejects it if this alternative is allocated"
+            yield Finding(
+                severity=Severity.ERROR if config.requests and certain else Severity.WARNING,
+                code=Code.CONFIG_MISMATCH,
+                path=path.child("config", index, "opaque", "parameters", "kind"),
+                detail=detail,
+                fix=fix,
+            )
+
+
+def _mismatch(expected_type: str, name: str, types: frozenset[str]) -> tuple[str, str]:
+    """Return the detail and the fix for a configuration and a request for devices of other types."""
+    (kind,) = (kind for kind, type_ in _TYPES.items() if type_ == expected_type)
+    usable_kinds = sorted(kind for kind, type_ in _TYPES.items() if type_ in types)
+    detail = (
+        f"{kind} is for devices of type {expected_type}, but request {quote_text(name)} selects"
+        f" type {' or '.join(sorted(types))}"
+    )
+    return detail, f"use {' or '.join(usable_kinds)}"
+
+
+def _expected_type(opaque: OpaqueDeviceConfiguration | None) -> str:
+    """Return the type of NVIDIA devices that a configuration is for; empty if it is unknown."""
+    if opaque is None or opaque.driver != _NVIDIA:
+        return ""
+    return _TYPES.get(str(opaque.parameters.get("kind")), "")
+
+
+def _named_alternatives(
+    claim: DeviceClaim, names: tuple[str, ...] | None
+) -> tuple[Alternative, ...]:
+    """Return the alternatives that a configuration applies to, for a driver that compares literally.
+
+    The name of a request with alternatives is the name of no result, so it stands for none of them.
+    """
+    if not names:
+        return tuple(list_alternatives(claim))
+    literal_names = frozenset(names)
+    return tuple(
+        alternative for alternative in list_alternatives(claim) if alternative.name in literal_names
+    )
+
+
+def _inevitable(claim: DeviceClaim, names: Collection[str]) -> list[str]:
+    """Return the names of unavoidable alternatives: their requests have no other ones."""
+    avoidable = {
+        alternative.parent
+        for alternative in list_alternatives(claim)
+        if alternative.name not in names
+    }
+    return [name for name in names if name.partition("/")[0] not in avoidable]
 
 
 def _possible_types(alternative: Alternative, context: Context) -> frozenset[str]:
@@ -157,26 +201,36 @@ def _device_of(type_: str) -> PublishedDevice:
 
 
 def find_ignored_configs(
-    claim: Subject[DeviceClaim], path: FieldPath, _context: Context
+    claim: Subject[DeviceClaim], path: FieldPath, context: Context
 ) -> Iterator[Finding]:
     """Yield configurations for a request with alternatives, of drivers that compare names literally."""
     parents = {request.name for request in claim.view.requests or () if request.first_available}
     for index, config in enumerate(claim.view.config or ()):
         if config.opaque is None or config.opaque.driver not in COMPARES_LITERALLY:
             continue
-        for number, name in enumerate(config.requests or ()):
-            if name in parents:
-                names = [
-                    alternative.name
+        expected_type = _expected_type(config.opaque)
+        for number, parent in enumerate(config.requests or ()):
+            if parent in parents:
+                alternatives = [
+                    alternative
                     for alternative in list_alternatives(claim.view)
-                    if alternative.parent == name and not alternative.is_exact
+                    if alternative.parent == parent and not alternative.is_exact
                 ]
+                usable = [
+                    alternative.name
+                    for alternative in alternatives
+                    if not expected_type
+                    or expected_type in (_possible_types(alternative, context) or {expected_type})
+                ]
+                names = " or ".join(alternative.name for alternative in alternatives)
                 yield warning(
                     Code.CONFIG_NOT_APPLIED,
                     path.child("config", index, "requests", number),
                     f"driver {config.opaque.driver} compares request names literally, but results are named"
-                    f" {' or '.join(names)}, so it ignores this configuration",
-                    f"list {' and '.join(names)}",
+                    f" {names}, so it ignores this configuration",
+                    f"list {' and '.join(usable)}"
+                    if usable
+                    else f"remove it: no alternative selects devices of type {expected_type}",
                 )
 
 
@@ -234,7 +288,7 @@ def find_conflicting_sharing(
             or _strategy(config.opaque) != "MPS"
         ):
             continue
-        for alternative in referenced_alternatives(claim.view, config.requests):
+        for alternative in _named_alternatives(claim.view, config.requests):
             selectors = _selectors(alternative, context)
             selection = Selection() if selectors is None else context.inventory.select(selectors)
             if selection.are_shared:
@@ -284,7 +338,7 @@ RULES: Final[tuple[ClaimRule | ClassRule, ...]] = (
         scope=Scope.CLAIM,
         category=Category.INVALID,
         validate=find_mismatched_kinds,
-        fix="Use the kind for the devices of the class, or another class.",
+        fix="Use the kind for the devices of the class, or another class; list only alternatives with such devices.",
         no_cel_reason=OTHER_OBJECTS,
     ),
     ClaimRule(
@@ -292,7 +346,7 @@ RULES: Final[tuple[ClaimRule | ClassRule, ...]] = (
         scope=Scope.CLAIM,
         category=Category.ADVICE,
         validate=find_ignored_configs,
-        fix="List every alternative as `request/alternative`.",
+        fix="List each alternative that the configuration is for, as `request/alternative`.",
         cel=CelRule(
             expression=_NO_PARENT,
             message="a configuration names a request with alternatives; its driver expects"

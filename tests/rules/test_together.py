@@ -21,9 +21,11 @@ from testing.documents import (
     config,
     device,
     exactly,
+    first,
     gpu_config,
     policy,
     resource_slice,
+    sub,
 )
 from testing.rule_cases import finding_lines, findings_of, pod
 from testing.rule_contexts import GPUS, context, with_templates
@@ -206,6 +208,14 @@ def asking_document(name: str, *, requests: tuple[str, ...] = (), parameters: Do
 
 _KIND = "spec.devices.config[0].opaque.parameters.kind"
 _MPS = gpu_config(strategy="MPS")
+_WHOLE_GPU = sub("whole")
+_PART = sub("part", deviceClassName="mig.nvidia.com")
+
+
+def _either(*, requests: tuple[str, ...], parameters: Document) -> Document:
+    """Return a claim for a GPU or a MIG device, with a configuration."""
+    return claim(first(_WHOLE_GPU, _PART), config=[config(parameters, *requests)])
+
 
 _STRATEGY = "spec.devices.config[0].opaque.parameters.sharing.strategy"
 _SHARED = resource_slice(
@@ -264,6 +274,48 @@ CONFIGS = (
             config=[config(_MPS)],
         ),
         context(),
+    ),
+    Case(
+        "what is for GPUs, for a request of which an alternative is MIG devices",
+        _either(requests=("gpu",), parameters=_MPS),
+        context(),
+        ("warning configNotApplied spec.devices.config[0].requests[0]",),
+    ),
+    Case(
+        "what is for GPUs, for each alternative, of which one is MIG devices",
+        _either(requests=("gpu/whole", "gpu/part"), parameters=_MPS),
+        context(),
+        (f"warning configMismatch {_KIND}",),
+    ),
+    Case(
+        "what is for GPUs, for the alternative of GPUs",
+        _either(requests=("gpu/whole",), parameters=_MPS),
+        context(),
+    ),
+    Case(
+        "what is for GPUs, for alternatives that are all MIG devices",
+        claim(
+            first(_PART, {**_PART, "name": "second"}),
+            config=[config(_MPS, "gpu/part", "gpu/second")],
+        ),
+        context(),
+        (f"error configMismatch {_KIND}",),
+    ),
+    Case(
+        "what is for GPUs, for a MIG device among other requests",
+        claim(
+            first(_WHOLE_GPU, _PART),
+            exactly("part", deviceClassName="mig.nvidia.com"),
+            config=[config(_MPS, "gpu/part", "part")],
+        ),
+        context(),
+        (f"error configMismatch {_KIND}",),
+    ),
+    Case(
+        "MPS for a request of which alternatives are shared by amounts",
+        _either(requests=("gpu",), parameters=_MPS),
+        context(_SHARED),
+        ("warning configNotApplied spec.devices.config[0].requests[0]",),
     ),
     Case(
         "MPS on devices that are shared by amounts",
@@ -414,3 +466,43 @@ def test_a_gate_that_is_off_by_default_is_worth_knowing(parameters: Document, ga
 
     assert finding.code == "requiresFeatureGate"
     assert gate in finding.message
+
+
+@pytest.mark.parametrize(
+    ("document", "message", "fix"),
+    [
+        (
+            _either(requests=("gpu",), parameters=_MPS),
+            "so it ignores this configuration",
+            "list gpu/whole",
+        ),
+        (
+            _either(requests=("gpu",), parameters={"kind": "Unknown"}),
+            "so it ignores this configuration",
+            "list gpu/whole and gpu/part",
+        ),
+        (
+            claim(first(_PART), config=[config(_MPS, "gpu")]),
+            "so it ignores this configuration",
+            "remove it: no alternative selects devices of type gpu",
+        ),
+        (
+            _either(requests=("gpu/whole", "gpu/part"), parameters=_MPS),
+            'request "gpu/part" selects type mig: the driver rejects it if this alternative is allocated',
+            'remove "gpu/part" from its requests',
+        ),
+        (
+            asking_document("mig.nvidia.com", requests=("gpu",), parameters=_MPS),
+            'request "gpu" selects type mig: the driver rejects it',
+            "use MigDeviceConfig",
+        ),
+    ],
+)
+def test_the_fix_names_alternatives_for_which_the_configuration_is(
+    document: Document, message: str, fix: str
+) -> None:
+    codes = {"configMismatch", "configNotApplied"}
+    (finding,) = (finding for finding in findings_of(document, context()) if finding.code in codes)
+
+    assert finding.message.endswith(message)
+    assert finding.fix == fix
