@@ -354,7 +354,7 @@ class Code(StrEnum):
     INVALID_REQUEST_POLICY = "invalidRequestPolicy"
     """The API server rejects the request policy of a capacity."""
     UNSATISFIABLE_REQUEST_POLICY = "unsatisfiableRequestPolicy"
-    """A request policy has a negative amount, or a default above the capacity."""
+    """A request policy has a negative amount, or a default above the capacity, so some requests fail."""
     SLICE_COUNT_MISMATCH = "sliceCountMismatch"
     """Slices of one pool and generation differ in resourceSliceCount, so it is never complete."""
     DUPLICATE_DEVICE = "duplicateDevice"

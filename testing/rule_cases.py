@@ -819,6 +819,13 @@ SLICES: Final = (
         resource_slice(
             device(**_SHARED, capacity={"m": {"value": "1Gi", "requestPolicy": {"default": "2Gi"}}})
         ),
+        (f"warning unsatisfiableRequestPolicy {_DEVICE}.capacity[m].requestPolicy.default",),
+    ),
+    Case(
+        "a default below zero",
+        resource_slice(
+            device(**_SHARED, capacity={"m": {"value": "1Gi", "requestPolicy": {"default": "-1"}}})
+        ),
         (f"error unsatisfiableRequestPolicy {_DEVICE}.capacity[m].requestPolicy.default",),
     ),
     Case(
@@ -834,7 +841,7 @@ SLICES: Final = (
                 },
             )
         ),
-        (f"error unsatisfiableRequestPolicy {_DEVICE}.capacity[m].requestPolicy.validRange.min",),
+        (f"warning unsatisfiableRequestPolicy {_DEVICE}.capacity[m].requestPolicy.validRange.min",),
     ),
     Case(
         "a counter set that nobody publishes",

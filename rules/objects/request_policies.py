@@ -10,7 +10,7 @@ from typing import Final
 
 from allocator.model.feature_gates import Features
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, error
+from findings.finding import Code, Finding, error, warning
 from kube.api.resource import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
@@ -42,34 +42,71 @@ def find_invalid_policies(device: Device, path: FieldPath, features: Features) -
             )
 
 
-def find_unsatisfiable_policies(
+def find_failing_policies(device: Device, path: FieldPath, features: Features) -> Iterator[Finding]:
+    """Yield policies that the API server accepts, and that fail requests on all nodes."""
+    for place, _, policy in _policies(device, path, features):
+        if policy.default is not None and policy.default < ZERO:
+            yield error(
+                Code.UNSATISFIABLE_REQUEST_POLICY,
+                place.child("default"),
+                f"{policy.default} is negative, which fails every allocation for requests without an"
+                " amount",
+                "use 0 or more",
+            )
+        least = _negative_min(policy)
+        if least is not None and _has_exact_steps(policy, features):
+            yield error(
+                Code.UNSATISFIABLE_REQUEST_POLICY,
+                place.child("validRange", "min"),
+                f"{least} is negative, which fails every allocation for requests with an amount, since"
+                " there is a step",
+                "use 0 or more",
+            )
+
+
+def find_unhelpful_policies(
     device: Device, path: FieldPath, features: Features
 ) -> Iterator[Finding]:
-    """Yield policies that the API server accepts, and that no request satisfies."""
-    for name, capacity in (device.capacity or {}).items():
-        policy = capacity.request_policy
-        if policy is None or not features.consumable_capacity:
-            continue
-        place = path.child("capacity").key(name).child("requestPolicy")
-        bounds = policy.valid_range
-        for amount, at in (
-            (policy.default, place.child("default")),
-            (bounds and bounds.min, place.child("validRange", "min")),
-        ):
-            if amount is not None and amount < ZERO:
-                yield error(
-                    Code.UNSATISFIABLE_REQUEST_POLICY,
-                    at,
-                    f"{amount} is negative, which fails every allocation of the device",
-                )
+    """Yield policies with an amount that some requests need, and that does not serve them."""
+    for place, capacity, policy in _policies(device, path, features):
+        least = _negative_min(policy)
+        if least is not None and not _has_exact_steps(policy, features):
+            yield warning(
+                Code.UNSATISFIABLE_REQUEST_POLICY,
+                place.child("validRange", "min"),
+                f"{least} is negative, so it does not raise negative requests, which fail every"
+                " allocation",
+                "use 0 or more",
+            )
         if policy.default is not None and policy.default > capacity.value:
-            yield error(
+            yield warning(
                 Code.UNSATISFIABLE_REQUEST_POLICY,
                 place.child("default"),
                 f"{policy.default} exceeds the capacity {capacity.value}, so no request without an"
                 " amount fits",
                 f"use {capacity.value} or less",
             )
+
+
+def _policies(
+    device: Device, path: FieldPath, features: Features
+) -> Iterator[tuple[FieldPath, DeviceCapacity, CapacityRequestPolicy]]:
+    for name, capacity in (device.capacity or {}).items():
+        if capacity.request_policy is not None and features.consumable_capacity:
+            place = path.child("capacity").key(name).child("requestPolicy")
+            yield place, capacity, capacity.request_policy
+
+
+def _negative_min(policy: CapacityRequestPolicy) -> Quantity | None:
+    """Return the minimum of the valid range if it is negative."""
+    least = policy.valid_range.min if policy.valid_range is not None else None
+    return least if least is not None and least < ZERO else None
+
+
+def _has_exact_steps(policy: CapacityRequestPolicy, features: Features) -> bool:
+    """Return True if steps are counted in thousandths; that arithmetic rejects a negative minimum."""
+    step = policy.valid_range and policy.valid_range.step
+    return features.fractional_capacity_range and step is not None
 
 
 def _policy_faults(

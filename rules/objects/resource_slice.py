@@ -28,7 +28,7 @@ from rules.context.rule import (
     SliceRule,
 )
 from rules.model.naming import closest_name, find_malformed_names, suggest_name
-from rules.objects.request_policies import find_unsatisfiable_policies
+from rules.objects.request_policies import find_failing_policies, find_unhelpful_policies
 from rules.objects.slice_fields import (
     find_invalid_fields,
     find_invalid_request_policies,
@@ -94,12 +94,20 @@ def _evaluation_fault(selector: NodeSelector) -> str:
     return ""
 
 
-def find_unsatisfiable_request_policies(
+def find_failing_request_policies(
     slice_: Slice, path: FieldPath, context: Context
 ) -> Iterator[Finding]:
-    """Yield request policies that no request satisfies, or that fail every attempt."""
+    """Yield request policies that fail requests on all nodes."""
     for place, device in list_devices(slice_, path):
-        yield from find_unsatisfiable_policies(device, place, context.features)
+        yield from find_failing_policies(device, place, context.features)
+
+
+def find_unhelpful_request_policies(
+    slice_: Slice, path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    """Yield request policies with an amount that does not serve the requests that need it."""
+    for place, device in list_devices(slice_, path):
+        yield from find_unhelpful_policies(device, place, context.features)
 
 
 # --- with the other slices of its pool ------------------------------------------------------------
@@ -304,17 +312,34 @@ RULES: Final[tuple[SliceRule, ...]] = (
         code=Code.UNSATISFIABLE_REQUEST_POLICY,
         scope=Scope.SLICE,
         category=Category.INVALID,
-        validate=find_unsatisfiable_request_policies,
-        fix="Use amounts that are not negative, and a default that does not exceed the capacity.",
+        validate=find_failing_request_policies,
+        fix="Use a default, and a minimum of a range with a step, that are not negative.",
         cel=CelRule(
             expression=_every_policy(
                 "(!has(c.requestPolicy.default)\n"
-                "|| (!quantity(c.requestPolicy.default).isGreaterThan(quantity(c.value))\n"
-                '&& !c.requestPolicy.default.startsWith("-")))\n'
+                '|| !c.requestPolicy.default.startsWith("-"))\n'
                 "&& (!has(c.requestPolicy.validRange) || !has(c.requestPolicy.validRange.min)\n"
+                "|| !has(c.requestPolicy.validRange.step)\n"
                 '|| !c.requestPolicy.validRange.min.startsWith("-"))'
             ),
-            message="a request policy has a negative amount, or a default above the capacity",
+            message="a request policy has a negative default, or a step from a negative minimum",
+        ),
+    ),
+    SliceRule(
+        code=Code.UNSATISFIABLE_REQUEST_POLICY,
+        scope=Scope.SLICE,
+        category=Category.ADVICE,
+        validate=find_unhelpful_request_policies,
+        fix="Use a default that does not exceed the capacity, and a minimum that is not negative.",
+        cel=CelRule(
+            expression=_every_policy(
+                "(!has(c.requestPolicy.default)\n"
+                "|| !quantity(c.requestPolicy.default).isGreaterThan(quantity(c.value)))\n"
+                "&& (!has(c.requestPolicy.validRange) || !has(c.requestPolicy.validRange.min)\n"
+                "|| has(c.requestPolicy.validRange.step)\n"
+                '|| !c.requestPolicy.validRange.min.startsWith("-"))'
+            ),
+            message="a request policy has a negative minimum, or a default above the capacity",
         ),
     ),
     SliceRule(

@@ -19,9 +19,6 @@ BUILT_IN: Final = {
 }
 """Codes of what the API server rejects; others are for what it accepts and the allocator does not."""
 ACCEPTED_AND_REJECTED_BY_US: Final = {
-    "a default above the capacity": "unsatisfiableRequestPolicy",
-    "a default above the capacity, alone": "unsatisfiableRequestPolicy",
-    "a negative min": "unsatisfiableRequestPolicy",
     "an attribute with several slashes": "malformedQualifiedName",
     "operator Gt with a text": "failingNodeSelector",
 }
