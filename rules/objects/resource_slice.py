@@ -28,17 +28,17 @@ from rules.context.rule import (
     SliceRule,
 )
 from rules.model.naming import closest_name, find_malformed_names, suggest_name
+from rules.names.slice_names import (
+    Slice,
+    find_duplicate_names,
+    find_invalid_names,
+    list_devices,
+)
 from rules.objects.request_policies import find_failing_policies, find_unhelpful_policies
 from rules.objects.slice_fields import (
     find_invalid_fields,
     find_invalid_request_policies,
     is_valid_node_selector,
-)
-from rules.objects.slice_names import (
-    Slice,
-    find_duplicate_names,
-    find_invalid_names,
-    list_devices,
 )
 
 # --- one slice ------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ from kube.api.resource import (
 from kube.cel.semver import is_semver
 from rules.context.context import Context
 from rules.model import formats
+from rules.names.slice_names import Slice, conditions_by_field, list_devices
 from rules.objects.request_policies import find_invalid_policies
-from rules.objects.slice_names import Slice, conditions_by_field, list_devices
 
 MAX_DEVICES: Final = 128
 MAX_ADVANCED_DEVICES: Final = 64

@@ -1,0 +1,1 @@
+"""Names in DRA objects, in the formats that the API server requires."""
