@@ -329,6 +329,123 @@ CLAIMS: Final = (
         ("error malformedQualifiedName spec.devices.constraints[0].matchAttribute",),
     ),
     Case(
+        "a request in upper case",
+        claim(exactly("GPU_0")),
+        (f"error invalidName {_REQUESTS}[0].name",),
+    ),
+    Case(
+        "an alternative with dots",
+        claim(first(sub("1g.5gb"))),
+        (f"error invalidName {_REQUESTS}[0].firstAvailable[0].name",),
+    ),
+    Case(
+        "a class with a space",
+        claim(exactly(deviceClassName="My Class")),
+        (f"error invalidName {_EXACT}.deviceClassName",),
+    ),
+    Case(
+        "an attribute with a hyphen",
+        claim(exactly(count=2), constraints=[{"matchAttribute": "gpu.example.com/numa-node"}]),
+        ("error invalidName spec.devices.constraints[0].matchAttribute",),
+    ),
+    Case(
+        "an attribute without a text before its slash",
+        claim(exactly(count=2), constraints=[{"distinctAttribute": "/numa"}]),
+        ("error invalidName spec.devices.constraints[0].distinctAttribute",),
+    ),
+    Case(
+        "a driver with an underscore",
+        claim(exactly(), config=[config({"a": 1}, driver="a_b")]),
+        ("error invalidName spec.devices.config[0].opaque.driver",),
+    ),
+    Case(
+        "a toleration of a key with a space",
+        claim(exactly(tolerations=[{"key": "a b", "operator": "Exists"}])),
+        (f"error invalidName {_EXACT}.tolerations[0].key",),
+    ),
+    Case(
+        "a toleration of a value with a space",
+        claim(exactly(tolerations=[{"key": "a", "value": "b c"}])),
+        (f"error invalidToleration {_EXACT}.tolerations[0].value",),
+    ),
+    Case(
+        "names of every length that is allowed",
+        claim(
+            exactly("r" * 63, deviceClassName="c" * 253, tolerations=[{**_FULL, "value": ""}]),
+            first(sub("0"), name="0"),
+            constraints=[{"matchAttribute": f"{'D' * 63}/{'i' * 32}"}],
+            config=[config({"a": 1}, driver="Driver.example.com")],
+        ),
+    ),
+    Case(
+        "names of one character too many",
+        claim(
+            exactly("r" * 64, deviceClassName="c" * 254),
+            exactly("nic"),
+            constraints=[{"matchAttribute": f"a.b/{'i' * 33}"}],
+            config=[config({"a": 1}, driver="d" * 64)],
+        ),
+        (
+            f"error invalidName {_REQUESTS}[0].name",
+            f"error invalidName {_EXACT}.deviceClassName",
+            "error invalidName spec.devices.constraints[0].matchAttribute",
+            "error invalidName spec.devices.config[0].opaque.driver",
+        ),
+    ),
+    Case(
+        "a request twice in a constraint",
+        claim(exactly(count=2), constraints=[{"requests": ["gpu", "gpu"], **_ALIGNED}]),
+        ("error duplicateName spec.devices.constraints[0].requests[1]",),
+    ),
+    Case(
+        "a request twice in a configuration",
+        claim(exactly(), config=[config({"a": 1}, "gpu", "gpu", driver="a.b")]),
+        ("error duplicateName spec.devices.config[0].requests[1]",),
+    ),
+    Case(
+        "as many constraints, configurations and selectors as a claim has",
+        claim(
+            exactly(count=2, selectors=[cel(_DRIVER)] * 32),
+            constraints=[_ALIGNED] * 32,
+            config=[config({"a": 1}, driver="a.b")] * 32,
+        ),
+    ),
+    Case(
+        "more constraints than a claim has",
+        claim(exactly(count=2), constraints=[_ALIGNED] * 33),
+        ("error invalidList spec.devices.constraints",),
+    ),
+    Case(
+        "more configurations than a claim has",
+        claim(exactly(), config=[config({"a": 1}, driver="a.b")] * 33),
+        ("error invalidList spec.devices.config",),
+    ),
+    Case(
+        "more selectors than a request has",
+        claim(exactly(selectors=[cel(_DRIVER)] * 33)),
+        (f"error invalidList {_EXACT}.selectors",),
+    ),
+    Case(
+        "more selectors than an alternative has",
+        claim(first(sub("small", selectors=[cel(_DRIVER)] * 33))),
+        (f"error invalidList {_REQUESTS}[0].firstAvailable[0].selectors",),
+    ),
+    Case(
+        "more alternatives in a constraint than there may be requests",
+        claim(
+            *(first(*(sub(f"a{i}") for i in range(8)), name=f"r{j}") for j in range(5)),
+            constraints=[
+                {"requests": [f"r{i // 8}/a{i % 8}" for i in range(33)], **_ALIGNED},
+            ],
+        ),
+        ("error invalidList spec.devices.constraints[0].requests",),
+    ),
+    Case(
+        "a configuration of nothing",
+        claim(exactly(), config=[{}]),
+        ("error invalidList spec.devices.config[0].opaque",),
+    ),
+    Case(
         "two faults at once",
         claim(
             exactly(tolerations=[_TAINT] * 17, capacity={"requests": {"memory": "-1"}}),
@@ -716,6 +833,50 @@ CLASSES: Final = (
         "an extended resource of Kubernetes itself",
         device_class(_DRIVER, extendedResourceName="kubernetes.io/gpu"),
         ("error invalidExtendedResource spec.extendedResourceName",),
+    ),
+    Case(
+        "an extended resource with an empty part of its domain",
+        device_class(_DRIVER, extendedResourceName="a..b/x"),
+        ("error invalidExtendedResource spec.extendedResourceName",),
+    ),
+    Case(
+        "an extended resource with a hyphen before a part of its domain",
+        device_class(_DRIVER, extendedResourceName="a.-b/x"),
+        ("error invalidExtendedResource spec.extendedResourceName",),
+    ),
+    Case(
+        "an extended resource with a domain that no quota could name",
+        device_class(_DRIVER, extendedResourceName=f"{'a' * 245}/x"),
+        ("error invalidExtendedResource spec.extendedResourceName",),
+    ),
+    Case(
+        "an extended resource with the longest domain",
+        device_class(_DRIVER, extendedResourceName=f"{'a' * 244}/{'X' * 63}"),
+    ),
+    Case(
+        "a class in upper case",
+        {**device_class(_DRIVER), "metadata": {"name": "GPU"}},
+        ("error invalidName metadata.name",),
+    ),
+    Case(
+        "a class with a driver with an underscore",
+        device_class(_DRIVER, config=[{"opaque": opaque({"a": 1}, "a_b")}]),
+        ("error invalidName spec.config[0].opaque.driver",),
+    ),
+    Case(
+        "a class with a configuration of nothing",
+        device_class(_DRIVER, config=[{}]),
+        ("error invalidList spec.config[0].opaque",),
+    ),
+    Case(
+        "a class of more selectors than there may be",
+        device_class(*[_DRIVER] * 33),
+        ("error invalidList spec.selectors",),
+    ),
+    Case(
+        "a class of more configurations than there may be",
+        device_class(_DRIVER, config=[{"opaque": opaque({"a": 1}, "a.b")}] * 33),
+        ("error invalidList spec.config",),
     ),
 )
 

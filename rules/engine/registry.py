@@ -7,8 +7,10 @@ table. A new file of rules is one line here.
 from typing import Any, Final
 
 from rules.context.rule import Rule
+from rules.names import claim_names
 from rules.objects import (
     claim,
+    claim_lists,
     co_tenant_config,
     config,
     costly_selectors,
@@ -30,6 +32,8 @@ from rules.quotas import device_quota, excesses, resource_quotas
 RULES: Final[tuple[Rule[Any], ...]] = (
     *fields.RULES,
     *gated_fields.RULES,
+    *claim_lists.RULES,
+    *claim_names.RULES,
     *claim.RULES,
     *selectors.RULES,
     *config.RULES,

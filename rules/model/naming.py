@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -10,7 +10,10 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error
 from findings.similar_names import ALIKE, MISSPELT, most_similar_name
 from findings.text import quote_text
+from rules.model.formats import A_LABEL, A_SUBDOMAIN, is_dns_subdomain, to_dns_label
 
+LocatedName = tuple[FieldPath, str]
+"""A path and the name there."""
 MAX_COMPARED: Final = 128
 """Names among which the closest is searched."""
 _NUMBER: Final = re.compile(r"[0-9]+")
@@ -32,6 +35,38 @@ def find_duplicates(
                 f"duplicate name {quote_text(name)}",
                 "use a unique name",
             )
+
+
+def find_repeated_names(names: Iterable[str], path: FieldPath) -> Iterator[Finding]:
+    """Yield a finding for every entry that repeats an earlier one, in a list of names."""
+    earlier_names: set[str] = set()
+    for index, name in enumerate(names):
+        if name in earlier_names:
+            yield error(
+                Code.DUPLICATE_NAME,
+                path.child(index),
+                f"duplicate name {quote_text(name)}",
+                "remove it",
+            )
+        earlier_names.add(name)
+
+
+def find_unfit_names(
+    names: Iterable[LocatedName], is_valid: Callable[[str], bool], expected_form: str
+) -> Iterator[Finding]:
+    """Yield a finding for every name that the API server rejects, with the expected form."""
+    for path, name in names:
+        if not is_valid(name):
+            label = to_dns_label(name) if expected_form == A_LABEL else ""
+            fix = f"use {quote_text(label)}" if label and label != name else ""
+            message = f"{quote_text(name)} must be {expected_form}"
+            yield error(Code.INVALID_NAME, path, message, fix)
+
+
+def find_unfit_object_name(name: str) -> Iterator[Finding]:
+    """Yield a finding for the name of an object that the API server rejects; it may be empty."""
+    names = [(FieldPath.of("metadata", "name"), name)] if name else []
+    yield from find_unfit_names(names, is_dns_subdomain, A_SUBDOMAIN)
 
 
 def suggest_name(name: str, names: Iterable[str]) -> str:

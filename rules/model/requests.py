@@ -99,13 +99,13 @@ def referenced_alternatives(
 def truncate_claim(claim: DeviceClaim) -> DeviceClaim:
     """Return a claim of bounded size, with no more entries than rules validate.
 
-    It keeps one request and one alternative above the limits, so that rules report their number. The
-    API server rejects everything else above a limit.
+    It keeps one entry above the limit of each list, so that rules report it. Amounts have no limit in
+    the API server.
     """
     return DeviceClaim(
         requests=tuple(map(_truncate_request, (claim.requests or ())[: MAX_REQUESTS + 1])) or None,
-        constraints=(claim.constraints or ())[:MAX_CONSTRAINTS] or None,
-        config=(claim.config or ())[:MAX_CONFIGS] or None,
+        constraints=(claim.constraints or ())[: MAX_CONSTRAINTS + 1] or None,
+        config=(claim.config or ())[: MAX_CONFIGS + 1] or None,
     )
 
 
@@ -121,8 +121,8 @@ def _truncate_request(request: DeviceRequest) -> DeviceRequest:
 
 
 def _truncate_lists(request: _Request) -> _Request:
-    if len(request.selectors or ()) > MAX_SELECTORS:
-        selectors = (request.selectors or ())[:MAX_SELECTORS]
+    if len(request.selectors or ()) > MAX_SELECTORS + 1:
+        selectors = (request.selectors or ())[: MAX_SELECTORS + 1]
         request = msgspec.structs.replace(request, selectors=selectors)
     amounts = (request.capacity and request.capacity.requests) or {}
     if len(amounts) > MAX_AMOUNTS:

@@ -5,21 +5,23 @@ Names in fields that a disabled feature gate drops are not validated, as in the 
 Source: k8s.io/kubernetes v1.37.1, pkg/apis/resource/validation/validation.go, ValidateResourceSlice.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from allocator.model.feature_gates import Features
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error
-from findings.text import quote_text
 from kube.api.resource import Device, ResourceSlice, ResourceSliceSpec
 from rules.context.context import Context
 from rules.context.rule import Subject
 from rules.model import formats
-from rules.model.naming import find_duplicates
+from rules.model.naming import (
+    LocatedName,
+    find_duplicates,
+    find_unfit_names,
+    find_unfit_object_name,
+)
 
 Slice = Subject[ResourceSlice]
-LocatedName = tuple[FieldPath, str]
-"""A path and the name there."""
 
 
 def list_devices(slice_: Slice, path: FieldPath) -> Iterator[tuple[FieldPath, Device]]:
@@ -39,15 +41,12 @@ def conditions_by_field(device: Device) -> tuple[tuple[str, tuple[str, ...]], ..
 def find_invalid_names(slice_: Slice, path: FieldPath, context: Context) -> Iterator[Finding]:
     """Yield names of the slice, its pool, devices, counters, attributes and conditions."""
     view, spec = slice_.view, path.child("spec")
-    if view.metadata.name and not formats.is_dns_subdomain(view.metadata.name):
-        yield _bad_name(path.child("metadata", "name"), view.metadata.name, formats.A_SUBDOMAIN)
-    if not formats.is_driver_name(view.spec.driver):
-        yield _bad_name(spec.child("driver"), view.spec.driver, formats.A_DRIVER)
-    if not formats.is_pool_name(view.spec.pool.name):
-        yield _bad_name(
-            spec.child("pool", "name"), view.spec.pool.name, "DNS subdomains, with slashes"
-        )
-    yield from _bad_names(
+    yield from find_unfit_object_name(view.metadata.name)
+    drivers = [(spec.child("driver"), view.spec.driver)]
+    yield from find_unfit_names(drivers, formats.is_driver_name, formats.A_DRIVER)
+    pools = [(spec.child("pool", "name"), view.spec.pool.name)]
+    yield from find_unfit_names(pools, formats.is_pool_name, "DNS subdomains, with slashes")
+    yield from find_unfit_names(
         _node_names(view.spec, spec), formats.is_dns_subdomain, formats.A_SUBDOMAIN
     )
     labels = [*_counter_set_names(view.spec, spec, context.features)]
@@ -56,10 +55,10 @@ def find_invalid_names(slice_: Slice, path: FieldPath, context: Context) -> Iter
         labels += _consumed_names(device, place, context.features)
         yield from _key_faults(device.attributes or {}, place.child("attributes"))
         yield from _key_faults(device.capacity or {}, place.child("capacity"))
-        yield from _bad_names(
+        yield from find_unfit_names(
             _label_keys(device, place, context.features), formats.is_label_key, formats.A_LABEL_KEY
         )
-    yield from _bad_names(labels, formats.is_dns_label, formats.A_LABEL)
+    yield from find_unfit_names(labels, formats.is_dns_label, formats.A_LABEL)
 
 
 def find_duplicate_names(slice_: Slice, path: FieldPath, context: Context) -> Iterator[Finding]:
@@ -125,17 +124,3 @@ def _key_faults(entries: Iterable[str], path: FieldPath) -> Iterator[Finding]:
     for name in entries:
         if fault := formats.qualified_name_fault(name):
             yield error(Code.INVALID_NAME, path.key(name), fault)
-
-
-def _bad_names(
-    names: Iterable[LocatedName], is_valid: Callable[[str], bool], expected_form: str
-) -> Iterator[Finding]:
-    for path, name in names:
-        if not is_valid(name):
-            yield _bad_name(path, name, expected_form)
-
-
-def _bad_name(path: FieldPath, name: str, expected_form: str) -> Finding:
-    label = formats.to_dns_label(name) if expected_form == formats.A_LABEL else ""
-    fix = f"use {quote_text(label)}" if label and label != name else ""
-    return error(Code.INVALID_NAME, path, f"{quote_text(name)} must be {expected_form}", fix)

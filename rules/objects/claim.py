@@ -11,8 +11,6 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
 from kube.api.resource import (
-    MAX_ALTERNATIVES,
-    MAX_REQUESTS,
     MAX_RESULTS,
     DeviceRequest,
     DeviceSubRequest,
@@ -31,7 +29,6 @@ from rules.context.rule import (
 )
 from rules.model.naming import (
     closest_name,
-    find_duplicates,
     find_malformed_names,
     suggest_name,
 )
@@ -111,26 +108,6 @@ def find_invalid_counts(claim: Claim, path: FieldPath, _context: Context) -> Ite
                 place.child("count"),
                 f"must not be negative, found {count}",
                 "omit it for one device",
-            )
-
-
-def find_excess_requests(claim: Claim, path: FieldPath, _context: Context) -> Iterator[Finding]:
-    """Yield lists of requests and alternatives that are too long."""
-    requests = claim.view.requests or ()
-    if len(requests) > MAX_REQUESTS:
-        yield error(
-            Code.TOO_MANY_REQUESTS,
-            path.child("requests"),
-            f"a claim has at most {MAX_REQUESTS} requests, found more",
-            "split it into two claims",
-        )
-    for index, request in enumerate(requests):
-        alternatives = request.first_available or ()
-        if len(alternatives) > MAX_ALTERNATIVES:
-            yield error(
-                Code.TOO_MANY_REQUESTS,
-                path.child("requests", index, "firstAvailable"),
-                f"a request has at most {MAX_ALTERNATIVES} alternatives, found more",
             )
 
 
@@ -323,16 +300,6 @@ def find_denied_admin_access(claim: Claim, path: FieldPath, context: Context) ->
             )
 
 
-def find_duplicate_names(claim: Claim, path: FieldPath, _context: Context) -> Iterator[Finding]:
-    """Yield duplicate names of requests and of alternatives."""
-    requests = claim.view.requests or ()
-    yield from find_duplicates((request.name for request in requests), path.child("requests"))
-    for index, request in enumerate(requests):
-        alternatives = path.child("requests", index, "firstAvailable")
-        names = (alternative.name for alternative in request.first_available or ())
-        yield from find_duplicates(names, alternatives)
-
-
 RULES: Final[tuple[ClaimRule, ...]] = (
     ClaimRule(
         code=Code.INVALID_REQUEST,
@@ -343,27 +310,11 @@ RULES: Final[tuple[ClaimRule, ...]] = (
         no_cel_reason=BUILT_IN_VALIDATION,
     ),
     ClaimRule(
-        code=Code.DUPLICATE_NAME,
-        scope=Scope.CLAIM,
-        category=Category.INVALID,
-        validate=find_duplicate_names,
-        fix="Use unique names.",
-        no_cel_reason=BUILT_IN_VALIDATION,
-    ),
-    ClaimRule(
         code=Code.INVALID_COUNT,
         scope=Scope.CLAIM,
         category=Category.INVALID,
         validate=find_invalid_counts,
         fix="Use `ExactCount` with a count, or `All` without one.",
-        no_cel_reason=BUILT_IN_VALIDATION,
-    ),
-    ClaimRule(
-        code=Code.TOO_MANY_REQUESTS,
-        scope=Scope.CLAIM,
-        category=Category.INVALID,
-        validate=find_excess_requests,
-        fix="Split it into several claims.",
         no_cel_reason=BUILT_IN_VALIDATION,
     ),
     ClaimRule(

@@ -1,9 +1,9 @@
 """Faults of the extended resource name of a DeviceClass.
 
-Source: KEP-5004 for names of extended resources; of two classes with one name the newest wins.
+Source: KEP-5004, and k8s.io/kubernetes v1.37.1, pkg/apis/core/v1/helper, IsExtendedResourceName, for
+names of extended resources; of two classes with one name the newest wins.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,10 +20,11 @@ from rules.context.rule import (
     Scope,
     Subject,
 )
+from rules.model.formats import is_label_key
 
-_NAME: Final = re.compile(
-    r"(?=.{1,253}/)[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-)
+_QUOTA_PREFIX: Final = "requests."
+"""The prefix of an extended resource in a ResourceQuota; with it, the domain has at most 253 characters."""
+_MAX_DOMAIN: Final = 253 - len(_QUOTA_PREFIX)
 
 
 def find_invalid_extended_resource(
@@ -33,13 +34,14 @@ def find_invalid_extended_resource(
     name = device_class.view.spec.extended_resource_name
     if name is None:
         return
-    native = name.partition("/")[0].endswith("kubernetes.io") or name.startswith("requests.")
-    if native or not _NAME.fullmatch(name):
+    reserved = "kubernetes.io/" in name or name.startswith(_QUOTA_PREFIX)
+    if reserved or "/" not in name or not is_label_key(f"{_QUOTA_PREFIX}{name}"):
         yield error(
             Code.INVALID_EXTENDED_RESOURCE,
             path.child("spec", "extendedResourceName"),
             f"{quote_text(name)} is not a valid extended resource name",
-            "use a domain other than kubernetes.io, a slash and a name",
+            f"use a DNS subdomain of at most {_MAX_DOMAIN} characters, other than those of kubernetes.io, a"
+            " slash and a name",
         )
 
 

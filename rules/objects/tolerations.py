@@ -9,6 +9,7 @@ from findings.text import quote_text
 from kube.api.resource import DeviceToleration
 from rules.context.context import Context
 from rules.context.rule import Claim, cel_for_all_alternatives
+from rules.model.formats import A_LABEL_VALUE, is_label_value
 from rules.model.requests import list_alternatives
 
 MAX_TOLERATIONS: Final = 16
@@ -19,7 +20,7 @@ _EFFECTS: Final = ("", "NoSchedule", "NoExecute", "None")
 
 
 def find_invalid_tolerations(claim: Claim, path: FieldPath, _context: Context) -> Iterator[Finding]:
-    """Yield tolerations with an unknown operator or effect, or a value with operator Exists."""
+    """Yield tolerations with an unknown operator or effect, or a value that is not allowed."""
     for place, toleration in _tolerations(claim, path):
         if toleration.operator not in _OPERATORS:
             yield error(
@@ -34,6 +35,12 @@ def find_invalid_tolerations(claim: Claim, path: FieldPath, _context: Context) -
                 place.child("value"),
                 "a value is not allowed with operator Exists",
                 "remove it, or use operator Equal",
+            )
+        elif toleration.operator in {"", "Equal"} and not is_label_value(toleration.value):
+            yield error(
+                Code.INVALID_TOLERATION,
+                place.child("value"),
+                f"{quote_text(toleration.value)} must be {A_LABEL_VALUE}",
             )
         if toleration.effect not in _EFFECTS:
             yield error(

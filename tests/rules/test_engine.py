@@ -77,7 +77,7 @@ def test_a_claim_of_strangers_is_looked_at_as_far_as_it_may_reach() -> None:
     lines = finding_lines(claim(*requests, constraints=[both] * 1000))
 
     assert lines.count("error tooManyRequests spec.devices.requests") == 1
-    assert len([line for line in lines if "conflictingConstraintAttributes" in line]) == 32
+    assert len([line for line in lines if "conflictingConstraintAttributes" in line]) == 33
     assert len([line for line in lines if "keylessToleration" in line]) == 33
 
 
