@@ -1,4 +1,4 @@
-"""Webhook, check, simulate, `why` and observer about one pod: five answers that are always the same.
+"""Webhook, check, simulate, `why` and observer about one pod: six answers that are always the same.
 
 A device is in use, and a second one is free. Whether the pod gets that depends on who owns the driver, on
 a policy that only the bridge evaluates, and on a feature gate without which a taint does not count.
@@ -118,7 +118,7 @@ STATES: Final = [State(*values) for values in product((False, True), repeat=3)]
 
 
 @pytest.mark.parametrize("state", STATES, ids=str)
-async def test_the_five_give_one_verdict(state: State, tmp_path: Path) -> None:
+async def test_the_six_give_one_verdict(state: State, tmp_path: Path) -> None:
     async with FakeApiServer() as server:
         for resource, document in state.objects:
             server.put(resource, document)
@@ -127,7 +127,8 @@ async def test_the_five_give_one_verdict(state: State, tmp_path: Path) -> None:
             "webhook": await webhook_verdict(server, state),
             "check": check_verdict(state, tmp_path),
             "simulate": simulate_verdict(state, tmp_path),
-            "why": why_verdict(state, tmp_path),
+            "why": why_verdict(state, tmp_path, state.routed_pod),
+            "why of a new pod": why_verdict(state, tmp_path, POD),
             "observer": await observer_verdict(server, state),
         }
 
@@ -176,8 +177,9 @@ def simulate_verdict(state: State, folder: Path) -> bool:
     return pod["node"] is not None
 
 
-def why_verdict(state: State, folder: Path) -> bool:
-    answer = command(state, folder, "why", "pod", "trainer", "-n", NAMESPACE, pod=state.routed_pod)
+def why_verdict(state: State, folder: Path, pod: Document) -> bool:
+    answer = command(state, folder, "why", "pod", "trainer", "-n", NAMESPACE, pod=pod)
+    assert not answer["fenced"]
     (pod,) = answer["simulation"]["pods"]
     return pod["node"] is not None
 

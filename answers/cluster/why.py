@@ -170,7 +170,7 @@ def pod_status(
     )
     if not is_pending(pod):
         return status
-    answer = _placement(pod, state, cluster)
+    answer = _placement(pod, state, cluster, is_new=is_new)
     gate = gate_reason(pod, state)
     explanation = None if answer.all_placed else explain_pending(pod, state, cluster, snapshot)
     quotas = _exceeded_quotas(pod, state) if gate is None else gate.quotas
@@ -323,9 +323,16 @@ def with_advice(
     return msgspec.structs.replace(answer, failures=tuple(failures))
 
 
-def _placement(pod: Pod, state: ClusterState, cluster: Cluster) -> SimulationResult:
-    """Return the placement of a pending pod, with all of its group that waits."""
-    groups = state.groups([other for other in state.pods.values() if is_pending(other)])
+def _placement(
+    pod: Pod, state: ClusterState, cluster: Cluster, *, is_new: bool = False
+) -> SimulationResult:
+    """Return the placement of a pending pod, with all of its group that waits.
+
+    Args:
+        is_new: The pod is of manifests, so that a gang that it takes to the bridge will be adopted.
+    """
+    waiting_pods = [other for other in state.pods.values() if is_pending(other)]
+    groups = state.groups(waiting_pods, are_new=is_new)
     own = next((group for group in groups.groups if pod in group.waiting), None)
     question = msgspec.structs.replace(
         _question(state, pods=(pod,) if own is None else own.waiting), groups=groups

@@ -13,11 +13,11 @@ from allocator.declarations.read import read_declaration
 from allocator.declarations.schedulers import without_ignored_groups
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
-from allocator.pods.claims import pod_name
+from allocator.pods.claims import Name, pod_name
 from allocator.pods.extended_resource_claim import mapped_resources
 from allocator.simulation.model import SimulationInput, SimulationResult
 from answers.cluster.bridge import context_of
-from answers.model.cluster_state import ClusterState
+from answers.model.cluster_state import ClusterState, is_pending
 from findings.text import join_names
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
@@ -63,6 +63,20 @@ def routed_pods(pods: Iterable[Pod], state: ClusterState) -> tuple[Pod, ...]:
     if not context.owned_drivers:
         return tuple(pods)
     return tuple(_with_scheduler(pod, context) for pod in pods)
+
+
+def with_routed_pods(state: ClusterState, names: Collection[Name]) -> ClusterState:
+    """Return a state in which the new ones of some pods have the schedulerName that the webhook would give them.
+
+    A pod with a UID has been admitted, so its scheduler stays.
+    """
+    new_pods = {
+        name: pod
+        for name, pod in state.pods.items()
+        if name in names and is_pending(pod) and not pod.metadata.uid
+    }
+    routed = dict(zip(new_pods, routed_pods(new_pods.values(), state), strict=True))
+    return msgspec.structs.replace(state, pods={**state.pods, **routed})
 
 
 def routed_question(question: SimulationInput, state: ClusterState) -> SimulationInput:

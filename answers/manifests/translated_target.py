@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from allocator.model.feature_gates import Features
 from answers.manifests.quotas import check_quotas
+from answers.manifests.scheduler_views import with_routed_pods
 from answers.manifests.second_check import check_again, is_new
 from answers.manifests.simulate import describe_rejection
 from answers.manifests.translate import TranslatedObject, translate_objects
@@ -167,6 +168,19 @@ def with_target(inputs: Inputs, target: TranslatedTarget | None) -> tuple[InputO
     if target is not None:
         objects = merge_objects(objects, target.objects, inputs.namespace)
     return tuple(objects)
+
+
+def routed_state(
+    state: ClusterState, inputs: Inputs, target: TranslatedTarget | None
+) -> ClusterState:
+    """Return the state with the new pods of the manifests, and of a workload among them, as they are routed."""
+    sources = (*inputs.manifests, *(target.objects if target is not None else ()))
+    names = {
+        (namespace_of(source, inputs.namespace), source.name)
+        for source in sources
+        if source.kind == "Pod"
+    }
+    return with_routed_pods(state, names)
 
 
 def _pods(

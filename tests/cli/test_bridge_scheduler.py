@@ -10,7 +10,7 @@ from kube.manifests.dump import dump_yaml
 from kube.names import SCHEDULER_NAME
 from testing.budgets import CLUSTER, OWNERSHIP, pending
 from testing.command import drawbridge
-from testing.documents import Document
+from testing.documents import Document, api_object
 
 THEIRS = "our-scheduler"
 
@@ -74,3 +74,26 @@ def test_new_pods_are_simulated_as_pods_of_the_bridge(scheduler: str, tmp_path: 
     placed = answer("simulate", "-f", "-", *cluster, stdin=dump_yaml((claim, pod)))
 
     assert [entry["node"] for entry in placed["pods"]] == ["hami-0"]
+
+
+def test_why_of_a_new_pod_has_the_quotas_of_its_bridge(tmp_path: Path) -> None:
+    """It had the fence instead, as if the pod kept the scheduler that it does not name."""
+    cluster = cluster_of(tmp_path, THEIRS)
+
+    why = answer("why", "-f", "-", *cluster, stdin=dump_yaml(pending("28Gi")))
+
+    assert not why["fenced"]
+    assert len(why["quotas"]) == 1
+
+
+def test_why_of_a_new_workload_has_one_verdict_on_its_pods(tmp_path: Path) -> None:
+    claim, pod = pending("8Gi")
+    spec = {"replicas": 1, "template": {"spec": pod["spec"]}}
+    workload = api_object("Deployment", "web", "vision", spec=spec)
+    cluster = cluster_of(tmp_path, THEIRS)
+
+    why = answer("why", "-f", "-", *cluster, stdin=dump_yaml((claim, workload)))
+
+    assert why["together"]["placed"] == 1
+    (group,) = why["pending"]
+    assert not group["answer"]["fenced"]

@@ -87,6 +87,22 @@ def test_a_launcher_without_devices_follows_its_gang_to_the_bridge(cluster: Path
     assert "one by one" not in notes
 
 
+def test_why_of_a_new_pod_asks_for_the_gang_that_follows_it_to_the_bridge(cluster: Path) -> None:
+    """It got a place, where `simulate` has none for two pods with a CPU each."""
+    cluster.write_text(cluster.read_text() + "---\n" + dump_yaml([ownership(owned(name=NVIDIA))]))
+    launcher = ring("")[0]
+    resources = {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": 1}}
+    container = {"name": "main", "resources": resources}
+    worker = api_object("Pod", "worker", annotations=GANG, spec={"containers": [container]})
+    manifests = [launcher, worker]
+
+    call = ("why", "pod", "worker", "-f", "-", "--snapshot", cluster)
+    result = drawbridge(*call, stdin=dump_yaml(manifests))
+
+    assert placed(cluster, manifests)[0] == 0
+    assert "Koordinator gang" in result.stdout
+
+
 @pytest.mark.parametrize(("scheduler", "is_whole"), [("", False), ("koord-scheduler", True)])
 def test_why_asks_for_the_gang_only_where_the_scheduler_does(
     cluster: Path, scheduler: str, *, is_whole: bool

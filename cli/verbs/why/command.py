@@ -43,6 +43,7 @@ from answers.manifests.scheduler_views import (
 )
 from answers.manifests.simulate import gate_notes
 from answers.manifests.translated_target import (
+    routed_state,
     translate_target,
     untranslated_reason,
     with_target,
@@ -176,6 +177,8 @@ def why(
     for fault in faults:
         print_line(fault.line())
     state = build_state(objects).under(features)
+    if inputs is not None:
+        state = routed_state(state, inputs, translated)
     place = (namespace, name)
     support = scheduler_support(state, features, schedulers)
     unread = tuple(sorted(cluster_objects.unread))
