@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from allocator.declarations.pod_group import KIND
 from kube.api.urls import POD_GROUPS
-from kube.api.workloads import pod_path, pods_at_a_time, resolve_path
+from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 
 _JOB: Final = ("batch/v1", "Job")
@@ -40,7 +40,9 @@ def job_group(
         return None
     minimum = scheduling["schedulingPolicy"]["gang"].get("minCount")
     if minimum is None:
-        minimum = max(1, pods_at_a_time(source.kind, document))
+        # Unlike the number of its pods, it is not bounded by completions.
+        parallelism = document["spec"].get("parallelism")
+        minimum = max(1, parallelism) if isinstance(parallelism, int) else 1
     if type(minimum) is int and minimum > 0:
         minimum = max(1, minimum - existing)
     spec = {

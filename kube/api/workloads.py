@@ -91,5 +91,22 @@ def number_path(kind: str) -> Path | None:
 def pods_at_a_time(kind: str, document: Mapping[str, Any]) -> int:
     """Return the number of pods that an object has at a time; 1 if that is unknown."""
     spec = document.get("spec")
-    number = spec.get(_REPLICAS.get(kind, ""), 1) if isinstance(spec, Mapping) else 1
-    return number if isinstance(number, int) and number >= 0 else 1
+    if not isinstance(spec, Mapping):
+        return 1
+    return pods_of_job(spec) if kind == "Job" else _number(spec.get(_REPLICAS.get(kind, "")), 1)
+
+
+def pods_of_job(spec: Mapping[str, Any]) -> int:
+    """Return the number of pods that a Job has at a time, from its spec.
+
+    Source: k8s.io/kubernetes v1.37.1, pkg/controller/job/job_controller.go, manageJob.
+
+    >>> pods_of_job({"parallelism": 4, "completions": 1}), pods_of_job({"parallelism": 4})
+    (1, 4)
+    """
+    parallelism = _number(spec.get("parallelism"), 1)
+    return min(parallelism, _number(spec.get("completions"), parallelism))
+
+
+def _number(value: object, default: int) -> int:
+    return value if isinstance(value, int) and value >= 0 else default

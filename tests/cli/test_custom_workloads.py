@@ -146,6 +146,11 @@ def test_the_number_of_pods_at_a_time() -> None:
             "JobSet",
             {"replicatedJobs": [{"replicas": 2, "template": {"spec": job}}]},
         ),
+        "JobSet of Jobs with fewer completions": number_of(
+            "jobset.x-k8s.io/v1alpha2",
+            "JobSet",
+            {"replicatedJobs": [{"replicas": 2, "template": {"spec": job | {"completions": 1}}}]},
+        ),
         "Volcano": number_of(
             "batch.volcano.sh/v1alpha1",
             "Job",
@@ -167,6 +172,7 @@ def test_the_number_of_pods_at_a_time() -> None:
         "a group without a leader": [8],
         "a group with a leader": [2, 6],
         "JobSet": [10],
+        "JobSet of Jobs with fewer completions": [2],
         "Volcano": [1, 1],
         "CloneSet": [0],
         "TrainJob": [6],

@@ -444,6 +444,18 @@ def test_the_pods_of_a_job_with_a_gang_are_placed_together(tmp_path: Path) -> No
     assert group["reason"].startswith("3 of 4 pods fit, and 4 are needed")
 
 
+def test_the_gang_of_a_job_counts_its_parallelism_whatever_its_completions_are(
+    tmp_path: Path,
+) -> None:
+    """Kubernetes gives it a minCount of 4, and makes 2 pods."""
+    file = job_with_gang(tmp_path, {})
+    file.write_text(file.read_text().replace("completions: 4", "completions: 2"))
+
+    (group,) = simulated("-f", file, "--snapshot", CLUSTER, exit_code=1)["groups"]
+
+    assert (group["minCount"], len(group["pods"])) == (4, 2)
+
+
 def test_a_gang_of_a_job_may_need_fewer_than_all_pods(tmp_path: Path) -> None:
     file = job_with_gang(tmp_path, {"minCount": 3})
 

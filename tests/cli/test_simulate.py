@@ -392,8 +392,20 @@ ONE_EACH = api_object("ResourceClaimTemplate", "one", "team", spec={"spec": clai
         (workload(replicas=0), []),
         (workload("StatefulSet", replicas=2), ["web-0", "web-1"]),
         (workload("Job", "batch/v1", parallelism=2, completions=9), ["web-0", "web-1"]),
+        (workload("Job", "batch/v1", parallelism=2, completions=1), ["web-0"]),
+        (workload("Job", "batch/v1", parallelism=2, completions="many"), ["web-0", "web-1"]),
+        (workload("Job", "batch/v1", completions=2), ["web-0"]),
     ],
-    ids=["no number", "three", "none", "a set", "a job"],
+    ids=[
+        "no number",
+        "three",
+        "none",
+        "a set",
+        "a job",
+        "one completion",
+        "a text",
+        "one at a time",
+    ],
 )
 def test_a_workload_stands_for_its_pods(document: Document, expected: list[str]) -> None:
     answer_ = answer(ONE_EACH, document)
@@ -448,11 +460,15 @@ def test_workloads_without_a_number_are_reported(kind: str, api_version: str) ->
     assert f"note: no pods of {kind}/team/web are placed" in result.stderr
 
 
-def test_a_cron_job_is_one_run_of_it() -> None:
-    job = workload("Job", "batch/v1")["spec"] | {"parallelism": 2}
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [({"parallelism": 2}, ["web-0", "web-1"]), ({"parallelism": 2, "completions": 1}, ["web-0"])],
+)
+def test_a_cron_job_is_one_run_of_it(numbers: Document, expected: list[str]) -> None:
+    job = workload("Job", "batch/v1")["spec"] | numbers
     document = {**workload("CronJob", "batch/v1"), "spec": {"jobTemplate": {"spec": job}}}
 
-    assert [pod["name"] for pod in answer(ONE_EACH, document)["pods"]] == ["web-0", "web-1"]
+    assert [pod["name"] for pod in answer(ONE_EACH, document)["pods"]] == expected
 
 
 V1BETA1 = {"apiVersion": "resource.k8s.io/v1beta1"}

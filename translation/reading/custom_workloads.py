@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kube.api.workloads import pods_of_job
 from translation.reading.workload_kinds import (
     ANY,
     GROUP_SIZE,
@@ -82,6 +83,9 @@ def _number(number_paths: Iterable[Path], document: Mapping[str, Any]) -> int:
     for path in number_paths:
         number = value_at(document, path)
         factor = number if isinstance(number, int) and number >= 0 else 1
+        job = value_at(document, path[:-1])
+        if path[-1] == "parallelism" and isinstance(job, dict):
+            factor = pods_of_job(job)
         if path == GROUP_SIZE and isinstance(value_at(document, LEADER), dict):
             factor = max(factor - 1, 0)
         product *= factor
