@@ -4,6 +4,7 @@ Which schedulers evaluate policies is the decision of `SchedulerSupport.evaluate
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +18,7 @@ from allocator.pods.claims import Name, pod_name
 from allocator.pods.extended_resource_claim import mapped_resources
 from allocator.simulation.model import SimulationInput, SimulationResult
 from answers.cluster.bridge import context_of
+from answers.manifests.simulate import SimulationRequest
 from answers.model.cluster_state import ClusterState, is_pending
 from findings.text import join_names
 from kube.api.core import Pod
@@ -43,6 +45,32 @@ class SchedulerViews(msgspec.Struct, frozen=True, kw_only=True):
     cluster: Cluster
     other_views: Mapping[str, Cluster] = {}
     notes: tuple[str, ...] = ()
+
+
+class RoutedRequest(NamedTuple):
+    """A simulation request whose pods have their schedulers, and the cluster as these see it."""
+
+    request: SimulationRequest
+    support: SchedulerSupport
+    views: SchedulerViews
+
+
+def route_request(
+    request: SimulationRequest,
+    features: Features,
+    policy_aware_schedulers: Collection[str],
+    uniform_config_drivers: Collection[str] = (),
+    *,
+    is_joint: bool = False,
+) -> RoutedRequest:
+    """Return a request with its pods as the webhook routes them; the other arguments are those of `build_views`."""
+    state = request.state
+    question = routed_question(request.question, state)
+    support = scheduler_support(state, features, policy_aware_schedulers)
+    views = build_views(
+        state, question, features, support, uniform_config_drivers, is_joint=is_joint
+    )
+    return RoutedRequest(msgspec.structs.replace(request, question=question), support, views)
 
 
 def scheduler_support(

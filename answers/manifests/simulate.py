@@ -30,6 +30,7 @@ from answers.manifests.workload_pods import (
 )
 from answers.model.cluster_state import ClusterState, build_state, is_pending, with_namespace
 from answers.model.findings import ObjectFinding, finding_text, namespace_of
+from answers.model.findings import has_errors as has_rejections
 from answers.model.inputs import Inputs
 from answers.model.kinds import STATE_KINDS
 from answers.model.kubernetes_version import parse_version
@@ -380,6 +381,20 @@ def _rejected_result(
             if source.kind == "ResourceClaim"
         ),
     )
+
+
+def with_rejections(answer: SimulationResult, request: SimulationRequest) -> SimulationResult:
+    """Return a result with the pods and claims that were rejected before."""
+    return msgspec.structs.replace(
+        answer,
+        pods=(*answer.pods, *request.rejections.pods),
+        claims=(*answer.claims, *request.rejections.claims),
+    )
+
+
+def is_fully_placed(answer: SimulationResult, request: SimulationRequest) -> bool:
+    """Return True if all pods and claims are placed, and no object is rejected."""
+    return answer.all_placed and not has_rejections(request.findings)
 
 
 def _creates_pods(result: TranslatedObject) -> bool:

@@ -23,8 +23,7 @@ from answers.cluster.why import ObjectStatus, explain_pending, with_advice
 from answers.manifests.scheduler_views import (
     SchedulerViews,
     build_views,
-    routed_question,
-    scheduler_support,
+    route_request,
 )
 from answers.manifests.simulate import SimulationRequest, build_request
 from answers.manifests.trial_placements import template_advice, with_spared_devices
@@ -84,10 +83,11 @@ def place_workload(
     total = len(request.question.pods) + len(held_back)
     if not total:
         return None
-    question = msgspec.structs.replace(routed_question(request.question, state), claims=())
-    request = msgspec.structs.replace(request, question=question)
-    support = scheduler_support(state, features, schedulers)
-    views = build_views(state, question, features, support)
+    only_pods = msgspec.structs.replace(request.question, claims=())
+    request, support, views = route_request(
+        msgspec.structs.replace(request, question=only_pods), features, schedulers
+    )
+    question = request.question
     before = views.cluster.usage
     options = SimulationOptions(closest_fits=1, explained_failures=1)
     result = simulate_in_order(views.cluster, question, options, views.other_views)

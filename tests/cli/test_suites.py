@@ -14,11 +14,22 @@ from kube.manifests.dump import dump_yaml
 from testing.builders import container, gpus
 from testing.builders import pod as build_pod
 from testing.command import CLUSTER, EXAMPLES, ROOT, drawbridge
-from testing.documents import api_object
+from testing.documents import (
+    NVIDIA,
+    api_object,
+    device_class,
+    owned,
+    ownership,
+    resource_slice,
+)
+from testing.simulated_cluster import DRIVER, claim, holding, slice_of, using
+from testing.simulated_cluster import device_class as simulated_class
+from testing.simulated_cluster import node as simulated_node
 
 SHARE: Final = str(EXAMPLES / "share.yaml")
 MISTAKE: Final = str(EXAMPLES / "mistakes" / "half-a-gpu.yaml")
 WARNED: Final = str(EXAMPLES / "mig-mode.yaml")
+KEY: Final = "nvidia.com/gpu"
 HAMI: Final = "hami-core-gpu.project-hami.io"
 
 
@@ -146,6 +157,78 @@ def test_feature_gates_of_a_suite(tmp_path: Path) -> None:
     without = suite(case(placed=False), featureGates={"DRAConsumableCapacity": False})
 
     assert 0 == call(tmp_path, without).exit_code
+
+
+GROUPS: Final = EXAMPLES / "groups"
+GROUP_CLUSTER: Final = {"snapshot": [str(GROUPS / "cluster.yaml")]}
+
+
+def test_a_workload_that_is_rejected_is_not_placed(tmp_path: Path) -> None:
+    """It passed: of no pods, all are placed."""
+    spec = {"replicas": 2, "template": {"spec": {"containers": [gpus("0.5")]}}}
+    (tmp_path / "web.yaml").write_text(dump_yaml([api_object("Deployment", "web", spec=spec)]))
+
+    (failure,) = failures(tmp_path, case("web.yaml", placed=True))
+
+    assert "without devices are Deployment/default/web: spec.template.spec.containers[0]" in failure
+    assert [] == failures(tmp_path, case("web.yaml", placed=False))
+
+
+def test_a_pod_of_a_group_that_is_missing_is_not_placed(tmp_path: Path) -> None:
+    test = case(str(GROUPS / "missing.yaml"), placed=True) | GROUP_CLUSTER
+
+    (failure,) = failures(tmp_path, test)
+
+    assert "without devices are Pod/default/lonely: " in failure
+    assert "nowhere" in failure
+
+
+def test_a_group_is_placed_as_one(tmp_path: Path) -> None:
+    """One by one, the small pod takes the node that the large one needs."""
+    test = case(str(GROUPS / "evaluation.yaml"), placed=True) | GROUP_CLUSTER
+
+    assert [] == failures(tmp_path, test)
+
+
+def test_a_gate_of_a_suite_counts_for_what_a_pod_becomes(tmp_path: Path) -> None:
+    """A key that a DeviceClass maps is left to Kubernetes, unless the gate for that is off."""
+    native = device_class(f"device.driver == '{NVIDIA}'", name=NVIDIA, extendedResourceName=KEY)
+    slice_ = resource_slice({"name": "gpu-0"}, node="a", driver=NVIDIA)
+    (tmp_path / "native.yaml").write_text(dump_yaml([api_object("Node", "a"), native, slice_]))
+    (tmp_path / "pod.yaml").write_text(dump_yaml([build_pod(gpus(1))]))
+    for gates, outcome in (({}, "unchanged"), ({"DRAExtendedResource": False}, "translated")):
+        test = case("pod.yaml", becomes={"Pod/train": outcome}, placed=True)
+        document = suite(test, snapshot=["native.yaml"], featureGates=gates)
+
+        result = call(tmp_path, document)
+
+        assert 0 == result.exit_code, result.stdout
+
+
+@pytest.mark.parametrize("scheduler", ["", "another"])
+def test_a_policy_counts_for_the_pods_of_the_bridge_alone(tmp_path: Path, scheduler: str) -> None:
+    """It counted for pods of every scheduler."""
+    allows_none = {"name": "alone", "compatibleOnlyWith": {"cel": {"expression": "false"}}}
+    policy = api_object(
+        "DeviceCompatibilityPolicy",
+        "alone",
+        spec={"driver": DRIVER, "scope": "Pool", "rules": [allows_none]},
+    )
+    state = [
+        simulated_node("a"),
+        simulated_class(),
+        slice_of("a", {"name": "gpu-0"}, {"name": "gpu-1"}),
+        holding("held", "gpu-0", "a"),
+        claim("wanted"),
+        policy,
+        ownership(owned(name=DRIVER)),
+    ]
+    (tmp_path / "state.yaml").write_text(dump_yaml(state))
+    pod = using("trainer", "wanted", **({"schedulerName": scheduler} if scheduler else {}))
+    (tmp_path / "pod.yaml").write_text(dump_yaml([pod]))
+    test = case("pod.yaml", placed=bool(scheduler)) | {"snapshot": ["state.yaml"]}
+
+    assert [] == failures(tmp_path, test)
 
 
 def test_text_names_each_test_and_what_failed(tmp_path: Path) -> None:

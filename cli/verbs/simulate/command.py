@@ -30,8 +30,7 @@ from answers.manifests.removal import RemovedPod, remove_pods
 from answers.manifests.scheduler_views import (
     build_views,
     ignored_group_notes,
-    routed_question,
-    scheduler_support,
+    route_request,
 )
 from answers.manifests.second_check import find_denials
 from answers.manifests.simulate import (
@@ -40,11 +39,12 @@ from answers.manifests.simulate import (
     contradiction_notes,
     decisive_notes,
     gate_notes,
+    is_fully_placed,
+    with_rejections,
     workload_parts,
 )
 from answers.manifests.trial_placements import template_advice, with_spared_devices
 from answers.model.cluster_state import ClusterState
-from answers.model.findings import has_errors
 from answers.model.inputs import Inputs
 from answers.model.translation_snapshot import apply_features
 from cli.flags.feature_gates import feature_gates
@@ -163,14 +163,14 @@ def simulate(
     names = [_removed_name(text, inputs.namespace) for text in removed_names]
     _check_removed(names, request.state)
     state, removed_pods = remove_pods(request.state, names)
-    request = msgspec.structs.replace(
-        request, state=state, question=routed_question(request.question, state)
-    )
     # With --node the answer is that of one call of upstream's allocator.
     drivers = UNIFORM_CONFIG_DRIVERS if node is None else ()
-    support = scheduler_support(state, features, schedulers)
-    views = build_views(
-        state, request.question, features, support, drivers, is_joint=node is not None
+    request, support, views = route_request(
+        msgspec.structs.replace(request, state=state),
+        features,
+        schedulers,
+        drivers,
+        is_joint=node is not None,
     )
     cluster = views.cluster
     before = cluster.usage
@@ -209,7 +209,7 @@ def simulate(
         answer = with_advice(answer, request.question.pods, request.state, cluster, advice)
         if node is None:
             answer = with_spared_devices(request.question, answer, place, request.workload_of)
-    answer = _with_rejected(answer, request)
+    answer = with_rejections(answer, request)
     denials = _print_denials(inputs, features, schedulers, request)
     state = request.state
     offers = offers_without_drivers(state.nodes, state.slices)
@@ -247,7 +247,7 @@ def simulate(
         )
     if run.is_interrupted:
         sys.exit(INTERRUPTED)
-    sys.exit(0 if answer.all_placed and not has_errors(request.findings) else 1)
+    sys.exit(0 if is_fully_placed(answer, request) else 1)
 
 
 def as_document(
@@ -333,14 +333,6 @@ def _known_node(cluster: Cluster, node: str) -> str:
             param_hint="'--node'",
         )
     return node
-
-
-def _with_rejected(answer: SimulationResult, request: SimulationRequest) -> SimulationResult:
-    return msgspec.structs.replace(
-        answer,
-        pods=(*answer.pods, *request.rejections.pods),
-        claims=(*answer.claims, *request.rejections.claims),
-    )
 
 
 def _print_notes(request: SimulationRequest, answer: SimulationResult, more: Iterable[str]) -> None:

@@ -9,10 +9,18 @@ from allocator.model.feature_gates import Features
 from allocator.simulation.model import SimulationOptions, SimulationResult
 from allocator.simulation.simulate import simulate_in_order
 from answers.manifests.check import CheckReport, build_report, check_objects
-from answers.manifests.simulate import build_request
+from answers.manifests.scheduler_views import route_request
+from answers.manifests.simulate import (
+    SimulationRequest,
+    build_request,
+    is_fully_placed,
+    with_rejections,
+)
 from answers.manifests.state_checks import check_state
 from answers.manifests.translate import TranslatedObject, translate_objects
+from answers.model.findings import finding_text
 from answers.model.inputs import Inputs
+from answers.model.translation_snapshot import apply_features
 from cli.reading.suites import Expectation
 from findings.finding import Severity
 
@@ -48,6 +56,7 @@ class SuitesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 def find_failures(expect: Expectation, inputs: Inputs, features: Features) -> tuple[str, ...]:
     """Return the differences from the expected outcome."""
     failures: list[str] = []
+    inputs = msgspec.structs.replace(inputs, snapshot=apply_features(inputs.snapshot, features))
     if expect.check is not None or expect.codes or expect.absent_codes:
         report = build_report(check_objects(inputs, features), check_state(inputs))
         failures += _check_failures(expect, report)
@@ -60,7 +69,7 @@ def find_failures(expect: Expectation, inputs: Inputs, features: Features) -> tu
         )
         failures += _translation_failures(expect, results)
     if expect.placed is not None or expect.nodes:
-        failures += _placement_failures(expect, _place(inputs, features))
+        failures += _placement_failures(expect, *_place(inputs, features))
     return tuple(failures)
 
 
@@ -118,37 +127,28 @@ def _outcome(result: TranslatedObject) -> str:
     return "translated" if result.is_changed else "unchanged"
 
 
-def _place(inputs: Inputs, features: Features) -> SimulationResult:
-    request = build_request(inputs)
-    cluster = request.state.cluster(features, UNIFORM_CONFIG_DRIVERS)
-    resources = request.state.node_resources()
-    answer = simulate_in_order(
-        cluster,
-        msgspec.structs.replace(request.question, resources=resources),
-        SimulationOptions(
-            pool_strategies=request.state.pool_strategies,
-            weights=request.state.weights,
-            explained_failures=3,
-        ),
+def _place(inputs: Inputs, features: Features) -> tuple[SimulationResult, SimulationRequest]:
+    """Return the placement of the manifests, as `drawbridge simulate` has it, and the request for it."""
+    request, _, views = route_request(
+        build_request(inputs, features), features, (), UNIFORM_CONFIG_DRIVERS
     )
-    return msgspec.structs.replace(
-        answer,
-        pods=(*answer.pods, *request.rejections.pods),
-        claims=(*answer.claims, *request.rejections.claims),
+    options = SimulationOptions(
+        pool_strategies=request.state.pool_strategies,
+        weights=request.state.weights,
+        explained_failures=3,
     )
+    answer = simulate_in_order(views.cluster, request.question, options, views.other_views)
+    return with_rejections(answer, request), request
 
 
-def _placement_failures(expect: Expectation, answer: SimulationResult) -> Iterator[str]:
-    if expect.placed not in {None, answer.all_placed}:
+def _placement_failures(
+    expect: Expectation, answer: SimulationResult, request: SimulationRequest
+) -> Iterator[str]:
+    if expect.placed not in {None, is_fully_placed(answer, request)}:
         if expect.placed:
-            names = [f"Pod/{pod.namespace}/{pod.name}" for pod in answer.pods if pod.node is None]
-            names += [
-                f"ResourceClaim/{claim.namespace}/{claim.name}"
-                for claim in answer.claims
-                if claim.allocation is None
-            ]
-            reason = _first_reason(answer)
-            yield f"placed: expected all, without devices are {', '.join(names)}{reason}"
+            names = ", ".join(dict.fromkeys(_unplaced_names(answer, request)))
+            reason = next(_unplaced_reasons(answer, request), "")
+            yield f"placed: expected all, without devices are {names}{reason and f': {reason}'}"
         else:
             yield "placed: expected that something finds no devices, and everything does"
     nodes: dict[str, str | None] = {}
@@ -164,9 +164,25 @@ def _placement_failures(expect: Expectation, answer: SimulationResult) -> Iterat
             yield f"nodes: expected {name} on {expected or 'no node'}, is on {nodes[full] or 'none'}"
 
 
-def _first_reason(answer: SimulationResult) -> str:
-    reasons = [reason.message for node in answer.nodes for reason in node.reasons]
-    return f": {reasons[0]}" if reasons else ""
+def _unplaced_names(answer: SimulationResult, request: SimulationRequest) -> Iterator[str]:
+    """Yield the pods and claims without a place, and the objects that are rejected."""
+    for pod in answer.pods:
+        if pod.node is None:
+            yield f"Pod/{pod.namespace}/{pod.name}"
+    for claim in answer.claims:
+        if claim.allocation is None:
+            yield f"ResourceClaim/{claim.namespace}/{claim.name}"
+    for entry in request.findings:
+        if entry.finding.is_error:
+            yield entry.object
+
+
+def _unplaced_reasons(answer: SimulationResult, request: SimulationRequest) -> Iterator[str]:
+    """Yield the reasons why something has no place, those of rejections first."""
+    yield from (finding_text(entry.finding) for entry in request.findings if entry.finding.is_error)
+    yield from (str(pod.reason) for pod in answer.pods if pod.node is None and pod.reason)
+    yield from (group.reason for group in answer.groups if group.reason)
+    yield from (reason.message for node in answer.nodes for reason in node.reasons)
 
 
 def _names(reference: str) -> tuple[str, ...]:
