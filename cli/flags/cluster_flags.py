@@ -64,3 +64,38 @@ CLUSTER_FLAGS: Final[Sequence[Flag[Any]]] = (
 """They name the state of a cluster."""
 with_kubeconfig: Final = partial(add_flags, flags=KUBECONFIG_FLAGS)
 with_live_kubeconfig: Final = partial(add_flags, flags=LIVE_KUBECONFIG_FLAGS)
+
+
+MANIFESTS: Final = "Manifests"
+_MORE_OBJECTS: Final = "Objects that are added to the state, or replace their namesakes in it"
+
+
+def files_flag(*, is_required: bool, help_text: str = "") -> Flag[Any]:
+    """Return the flag that names files of objects."""
+    return click.option(
+        "-f",
+        "--filename",
+        "files",
+        multiple=True,
+        required=is_required,
+        type=FILE_NAME,
+        metavar="PATH",
+        help=f"{help_text or (MANIFESTS if is_required else _MORE_OBJECTS)}: a file, a directory (its *.yaml, *.yml and "
+        "*.json), or - for standard input. Repeatable.",
+    )
+
+
+RECURSIVE_FLAG: Final[Flag[Any]] = click.option(
+    "-R",
+    "--recursive",
+    is_flag=True,
+    help="Read the subdirectories of directories that -f names, too.",
+)
+
+
+NAMESPACE_FLAG: Final[Flag[Any]] = click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    help='Namespace of objects that name none (default: "default"; with --live the context\'s).',
+)

@@ -18,8 +18,13 @@ from answers.model.translation_snapshot import build_snapshot, evaluate_mappings
 from answers.model.unread import unread_notes
 from cli.flags.cluster_flags import (
     CLUSTER_FLAGS,
+    MANIFESTS,
+    NAMESPACE_FLAG,
     PROFILES_FLAG,
+    RECURSIVE_FLAG,
+    Flag,
     add_flags,
+    files_flag,
 )
 from cli.flags.completion import FILE_NAME, complete_from, profile_choices
 from cli.flags.plugin import has_kubeconfig, is_plugin
@@ -53,43 +58,10 @@ class TranslationFlags(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Command = Callable[..., Any]
-_Flag = Callable[[_Command], _Command]
 F = TypeVar("F", bound=msgspec.Struct)
 
 
-_FILES: Final = "Manifests"
-_MORE_FILES: Final = "Objects that are added to the state, or replace their namesakes in it"
-
-
-def _files_flag(*, is_required: bool, help_text: str = "") -> _Flag:
-    return click.option(
-        "-f",
-        "--filename",
-        "files",
-        multiple=True,
-        required=is_required,
-        type=FILE_NAME,
-        metavar="PATH",
-        help=f"{help_text or (_FILES if is_required else _MORE_FILES)}: a file, a directory (its *.yaml, *.yml and "
-        "*.json), or - for standard input. Repeatable.",
-    )
-
-
-_RECURSIVE_FLAG: Final[_Flag] = click.option(
-    "-R",
-    "--recursive",
-    is_flag=True,
-    help="Read the subdirectories of directories that -f names, too.",
-)
-
-
-_NAMESPACE_FLAG: Final[_Flag] = click.option(
-    "-n",
-    "--namespace",
-    metavar="NAME",
-    help='Namespace of objects that name none (default: "default"; with --live the context\'s).',
-)
-_TRANSLATION_FLAGS: Final[Sequence[_Flag]] = (
+_TRANSLATION_FLAGS: Final[Sequence[Flag[Any]]] = (
     click.option(
         "--profile",
         "profiles",
@@ -112,11 +84,11 @@ _TRANSLATION_FLAGS: Final[Sequence[_Flag]] = (
 )
 
 
-INPUT_FLAGS: Final[Sequence[_Flag]] = (
-    _files_flag(is_required=True),
-    _RECURSIVE_FLAG,
+INPUT_FLAGS: Final[Sequence[Flag[Any]]] = (
+    files_flag(is_required=True),
+    RECURSIVE_FLAG,
     *CLUSTER_FLAGS,
-    _NAMESPACE_FLAG,
+    NAMESPACE_FLAG,
     *_TRANSLATION_FLAGS,
 )
 
@@ -150,7 +122,7 @@ def with_inputs_and_stdin(command: _Command) -> _Command:
 
 def with_cluster(command: _Command) -> _Command:
     """Give a command flags for a cluster and a namespace; call it with `cluster_objects`."""
-    return _with_cluster(command, (*CLUSTER_FLAGS, _NAMESPACE_FLAG))
+    return _with_cluster(command, (*CLUSTER_FLAGS, NAMESPACE_FLAG))
 
 
 def with_cluster_and_manifests(command: _Command) -> _Command:
@@ -190,8 +162,8 @@ def with_cluster_and_manifests(command: _Command) -> _Command:
             **values,
         )
 
-    flags = (_files_flag(is_required=False), _RECURSIVE_FLAG, *CLUSTER_FLAGS)
-    return add_flags(run_command, (*flags, _NAMESPACE_FLAG, *_TRANSLATION_FLAGS))
+    flags = (files_flag(is_required=False), RECURSIVE_FLAG, *CLUSTER_FLAGS)
+    return add_flags(run_command, (*flags, NAMESPACE_FLAG, *_TRANSLATION_FLAGS))
 
 
 def _read_translation(
@@ -254,8 +226,8 @@ def with_state_and_manifests(command: _Command) -> _Command:
         cluster_objects = ClusterObjects(objects=inputs.state, namespace=inputs.namespace)
         command(cluster_objects=cluster_objects, inputs=inputs, **values)
 
-    flags = (_files_flag(is_required=False, help_text=_FILES), _RECURSIVE_FLAG, *CLUSTER_FLAGS)
-    return add_flags(run_command, (*flags, _NAMESPACE_FLAG, *_TRANSLATION_FLAGS))
+    flags = (files_flag(is_required=False, help_text=MANIFESTS), RECURSIVE_FLAG, *CLUSTER_FLAGS)
+    return add_flags(run_command, (*flags, NAMESPACE_FLAG, *_TRANSLATION_FLAGS))
 
 
 def with_unread_cluster(command: _Command) -> _Command:
@@ -265,19 +237,19 @@ def with_unread_cluster(command: _Command) -> _Command:
     def run_command(**values: Any) -> None:
         command(cluster_flags=pop_flags(ClusterFlags, values), **values)
 
-    return add_flags(run_command, (_files_flag(is_required=False), *CLUSTER_FLAGS))
+    return add_flags(run_command, (files_flag(is_required=False), *CLUSTER_FLAGS))
 
 
-def _with_cluster(command: _Command, flags: Sequence[_Flag]) -> _Command:
+def _with_cluster(command: _Command, flags: Sequence[Flag[Any]]) -> _Command:
     @wraps(command)
     def run_command(**values: Any) -> None:
         cluster_objects = read_cluster(
-            pop_flags(ClusterFlags, values), with_creations=_NAMESPACE_FLAG in flags
+            pop_flags(ClusterFlags, values), with_creations=NAMESPACE_FLAG in flags
         )
         print_notes(cluster_objects.notes)
         command(cluster_objects=cluster_objects, **values)
 
-    return add_flags(run_command, (_files_flag(is_required=False), _RECURSIVE_FLAG, *flags))
+    return add_flags(run_command, (files_flag(is_required=False), RECURSIVE_FLAG, *flags))
 
 
 def _with_inputs(command: _Command, scope: Scope) -> _Command:
