@@ -35,7 +35,6 @@ from kube.runtime.stores import Handler
 from process.fairness.turns import Turns
 from process.selectors.engine import WorkerEngine
 from rules.context.context import Context
-from rules.feasibility.enforcement import Enforcement, EnforcementSettings
 
 T = TypeVar("T")
 
@@ -138,12 +137,7 @@ class RuleEvaluator:
         self._cpu_clock = cpu_clock
         self._engine = engine
         self._settings = settings
-        self._enforcement = EnforcementSettings(
-            cluster=Enforcement(settings.enforcement),
-            drivers={
-                driver: Enforcement(enforcement) for driver, enforcement in settings.drivers.items()
-            },
-        )
+        self._enforcement = settings.enforcement_settings()
         self._cache = _empty_cache(settings)
         self._changes: dict[Kind, dict[Name, Any]] = {}
         self._watches: list[tuple[frozenset[Kind], asyncio.Event]] = []

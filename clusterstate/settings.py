@@ -13,6 +13,8 @@ from findings.text import quote_text
 from kube.names import SCHEDULER_NAME
 from process.model.durations import PositiveDuration
 from process.model.settings import Name, Positive, Section
+from rules.feasibility.enforcement import Enforcement as VerdictEnforcement
+from rules.feasibility.enforcement import EnforcementSettings
 from rules.model.formats import A_LABEL_KEY, is_label_key
 
 Enforcement = Literal["deny", "warn", "off"]
@@ -77,6 +79,13 @@ class ValidationSettings(Section, frozen=True, kw_only=True):
     def features(self) -> Features:
         """Return the gates that are in force."""
         return features_of(self.feature_gates)
+
+    def enforcement_settings(self) -> EnforcementSettings:
+        """Return the enforcement of verdicts about the inventory, for rules."""
+        return EnforcementSettings(
+            cluster=VerdictEnforcement(self.enforcement),
+            drivers={name: VerdictEnforcement(most) for name, most in self.drivers.items()},
+        )
 
     def scheduler_support(self) -> SchedulerSupport:
         """Return the features that the schedulers of the cluster evaluate."""

@@ -11,7 +11,6 @@ import msgspec
 
 from admission.objects import profile_findings
 from admission.pods import Answer, Decision
-from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name
@@ -43,7 +42,6 @@ from answers.model.inputs import Inputs
 from answers.model.kinds import STATE_KINDS
 from answers.model.kubernetes_version import SEPARATE_COUNTERS, Version, parse_version
 from answers.model.objects import decode_objects, merge_objects
-from answers.model.translation_snapshot import apply_features
 from answers.model.views import decode_view, original_paths
 from clusterstate.autoscalers import AUTOSCALERS
 from clusterstate.kinds import Changes, Kind
@@ -171,7 +169,6 @@ def check_objects(
         track: Yields the objects to be checked, and may end before all of them are.
         kubernetes: Version of the API server; None for that of the cluster, or for the newest.
     """
-    inputs = msgspec.structs.replace(inputs, snapshot=apply_features(inputs.snapshot, features))
     results = translate_objects(
         inputs.manifests,
         snapshot=inputs.snapshot,
@@ -247,11 +244,13 @@ def build_context(
     everything = merge_objects(inputs.state, (*inputs.manifests, *templates), inputs.namespace)
     state = build_state(decode_objects(everything, STATE_KINDS, inputs.namespace)[0])
     support = SchedulerSupport(policy_aware=frozenset(policy_aware_schedulers))
+    validation = inputs.validation
     cache = RuleCache(features, support=support, bridge_scheduler=state.bridge_scheduler)
     cache.apply(_changes_to(state))
     components = inputs.snapshot.claim_unaware_components
     facts = ClusterFacts(
         namespaces=state.namespaces,
+        enforcement=validation.enforcement_settings(),
         autoscalers=frozenset(
             name for component, name in AUTOSCALERS.items() if component in components
         ),
@@ -267,7 +266,7 @@ def build_context(
         support=None,
         # Without nodes it is unknown what their device plugins offer.
         extended_resources=inputs.snapshot.extended_resources if state.has_nodes else {},
-        uniform_config_drivers=UNIFORM_CONFIG_DRIVERS,
+        uniform_config_drivers=frozenset(validation.uniform_config_drivers),
     )
 
 

@@ -1,12 +1,12 @@
 """The question of a simulation, built from manifests and the state of a cluster. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS, find_contradictions
+from allocator.features.co_tenant_config import find_contradictions
 from allocator.model.feature_gates import Features
 from allocator.model.gated_pools import find_gated_pools, find_mixed_pools
 from allocator.model.usage import Usage
@@ -446,9 +446,13 @@ def gate_notes(slices: Iterable[ResourceSlice], features: Features) -> Iterator[
         yield f"{noun} {pools[0]}{more} of driver {driver} cannot be used: {cause}"
 
 
-def contradiction_notes(usage: Usage) -> Iterator[str]:
-    """Yield a note for each shared device that claims use with contradicting configurations."""
-    for contradiction in find_contradictions(usage, UNIFORM_CONFIG_DRIVERS):
+def contradiction_notes(usage: Usage, uniform_config_drivers: Collection[str]) -> Iterator[str]:
+    """Yield a note for each shared device that claims use with contradicting configurations.
+
+    Args:
+        uniform_config_drivers: Drivers that reject such configurations.
+    """
+    for contradiction in find_contradictions(usage, uniform_config_drivers):
         device = contradiction.device
         names = sorted(
             {f"{consumer.namespace}/{consumer.claim}" for consumer in contradiction.consumers}

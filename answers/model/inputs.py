@@ -3,9 +3,11 @@
 import msgspec
 from msgspec.structs import replace
 
+from allocator.model.feature_gates import Features
 from answers.model.findings import DEFAULT_NAMESPACE, ObjectFinding, namespace_of
 from answers.model.objects import InputObject
 from answers.model.pod_owners import FailedCreation
+from clusterstate.settings import ValidationSettings
 from kube.manifests.source import SourceObject
 from translation.cluster.snapshot import (
     TranslationOptions,
@@ -26,6 +28,9 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         faults: Wrong values in the state of the cluster.
         notes: Kinds that could not be read, for standard error.
         unread: The kinds that could not be read, as in `ClusterObjects`.
+        features: Feature gates of the cluster: those of the call, else of its settings; the snapshot is that of a
+            cluster with them.
+        validation: The settings of the validation in the cluster.
         kubernetes: Version of the cluster's API server; empty where it is not known.
         shipped_drivers: The drivers with a profile in the package.
     """
@@ -41,6 +46,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[ObjectFinding, ...] = ()
     notes: tuple[str, ...] = ()
     unread: frozenset[str] = frozenset()
+    features: Features = Features()
+    validation: ValidationSettings = ValidationSettings()
     kubernetes: str = ""
 
 

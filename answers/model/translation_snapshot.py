@@ -167,7 +167,7 @@ def find_wide_mappings(
 
 
 def apply_features(snapshot: TranslationSnapshot, features: Features) -> TranslationSnapshot:
-    """Restrict a snapshot to the gates of a call; a gate that is off in the settings stays off."""
+    """Restrict a snapshot to the gates of a cluster."""
     snapshot = msgspec.structs.replace(
         snapshot,
         consumable_capacity=snapshot.consumable_capacity and features.consumable_capacity,

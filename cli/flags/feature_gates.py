@@ -1,6 +1,6 @@
 """`--feature-gates` as the components of Kubernetes have it: names with true or false."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import click
@@ -57,23 +57,39 @@ class FeatureGates(click.ParamType[Mapping[str, bool]]):
 
 def _join(
     _context: click.Context, _parameter: click.Parameter, gate_maps: Iterable[Mapping[str, bool]]
+) -> Mapping[str, bool]:
+    """Return the gates of all texts; the last one of a name counts."""
+    return {name: is_on for gates in gate_maps for name, is_on in gates.items()}
+
+
+def _over_defaults(
+    context: click.Context, parameter: click.Parameter, gate_maps: Iterable[Mapping[str, bool]]
 ) -> Features:
-    """Return the gates of all texts over the defaults of 1.37; the last one of a name counts."""
-    return Features(**{name: is_on for gates in gate_maps for name, is_on in gates.items()})
+    """Return the gates of all texts over the defaults of 1.37."""
+    return Features(**_join(context, parameter, gate_maps))
 
 
 def feature_gates(command: Any) -> Any:
     """Give a command `--feature-gates` as `features`."""
+    return _flag("features", _over_defaults, "as in 1.37")(command)
+
+
+def given_feature_gates(command: Any) -> Any:
+    """Give a command that reads settings `--feature-gates` as `given_gates`, by fields of Features."""
+    return _flag("given_gates", _join, "those of the settings, else as in 1.37")(command)
+
+
+def _flag(name: str, callback: Callable[..., Any], default: str) -> Callable[[Any], Any]:
     return click.option(
         "--feature-gates",
-        "features",
+        name,
         type=FeatureGates(),
         multiple=True,
-        callback=_join,
+        callback=callback,
         metavar="GATE=BOOL,...",
         shell_complete=complete_list_from(
             lambda: (f"{gate}={word}" for gate in GATES for word in ("true", "false"))
         ),
-        help="Feature gates of Kubernetes that allocation depends on; by default as in 1.37. "
+        help=f"Feature gates of Kubernetes that allocation depends on; by default {default}. "
         "Repeatable.",
-    )(command)
+    )

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from io import BytesIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, Final, TypeVar
 
 import click
 import msgspec
 
+from allocator.model.feature_gates import Features
 from answers.model.inputs import ClusterObjects, Inputs
 from answers.model.objects import merge_objects
 from answers.model.profiles import profiles_in_force
-from answers.model.translation_snapshot import build_snapshot, evaluate_mappings
+from answers.model.translation_snapshot import apply_features, build_snapshot, evaluate_mappings
 from answers.model.unread import unread_notes
 from cli.flags.cluster_flags import (
     CLUSTER_FLAGS,
@@ -31,6 +33,7 @@ from cli.flags.plugin import has_kubeconfig, is_plugin
 from cli.output.standard_error import print_notes
 from cli.reading.cluster_state import ClusterFlags, Scope, read_live_settings, read_state
 from cli.reading.settings import CONFIG_MAP, SharedSettings, read_settings
+from clusterstate.settings import ValidationSettings
 from kube.manifests.reader import read_paths
 from kube.manifests.repositories import Contents, read_repositories
 from kube.manifests.source import MAX_BYTES
@@ -56,6 +59,10 @@ class TranslationFlags(msgspec.Struct, frozen=True, kw_only=True):
     profile_directory: Path | None
     settings: str | None
 
+
+_GATES: Final = "given_gates"
+_NO_GATES: Final[Mapping[str, bool]] = MappingProxyType({})
+_SCHEDULERS: Final = "schedulers"
 
 _Command = Callable[..., Any]
 F = TypeVar("F", bound=msgspec.Struct)
@@ -112,9 +119,14 @@ def with_inputs_and_stdin(command: _Command) -> _Command:
         # Read once, for the objects and for their text.
         stdin_text = sys.stdin.buffer.read(MAX_BYTES + 1) if "-" in cluster.files else b""
         inputs = read_inputs(
-            cluster, pop_flags(TranslationFlags, values), Scope.ALLOCATION, BytesIO(stdin_text)
+            cluster,
+            pop_flags(TranslationFlags, values),
+            Scope.ALLOCATION,
+            BytesIO(stdin_text),
+            values.pop(_GATES, _NO_GATES),
         )
         print_notes(inputs.notes)
+        _give_validation(values, inputs.validation, inputs.features)
         command(inputs=inputs, stdin_text=stdin_text, **values)
 
     return add_flags(run_command, INPUT_FLAGS)
@@ -136,18 +148,19 @@ def with_cluster_and_manifests(command: _Command) -> _Command:
     def run_command(**values: Any) -> None:
         cluster = pop_flags(ClusterFlags, values)
         translation = pop_flags(TranslationFlags, values)
+        gates = values.pop(_GATES, _NO_GATES)
         if not cluster.files:
             cluster_objects = read_cluster(cluster, with_creations=True)
             print_notes(cluster_objects.notes)
-            command(
-                cluster_objects=cluster_objects,
-                inputs=None,
-                read_translation=partial(_read_translation, cluster, translation, cluster_objects),
-                **values,
-            )
+            file = translation.settings
+            validation = (SharedSettings() if file is None else read_settings(file)).validation
+            _give_validation(values, validation, _features(validation, gates))
+            read = partial(_read_translation, cluster, translation, cluster_objects, gates)
+            command(cluster_objects=cluster_objects, inputs=None, read_translation=read, **values)
             return
-        inputs = read_inputs(cluster, translation, Scope.ALLOCATION)
+        inputs = read_inputs(cluster, translation, Scope.ALLOCATION, given_gates=gates)
         print_notes(inputs.notes)
+        _give_validation(values, inputs.validation, inputs.features)
         objects = merge_objects(inputs.state, inputs.manifests, inputs.namespace)
         cluster_objects = ClusterObjects(
             objects=tuple(objects),
@@ -167,7 +180,10 @@ def with_cluster_and_manifests(command: _Command) -> _Command:
 
 
 def _read_translation(
-    cluster: ClusterFlags, translation: TranslationFlags, objects: ClusterObjects
+    cluster: ClusterFlags,
+    translation: TranslationFlags,
+    objects: ClusterObjects,
+    given_gates: Mapping[str, bool],
 ) -> tuple[TranslationSnapshot, TranslationOptions]:
     """Return the inputs of translations for a known state of a cluster.
 
@@ -185,7 +201,7 @@ def _read_translation(
     profiles = profiles_in_force(files, objects.objects).profiles
     options = translation_options(translation.profiles, profiles, settings)
     snapshot, _ = build_snapshot(profiles, (), objects.objects, namespace=objects.namespace)
-    return snapshot, options
+    return apply_features(snapshot, _features(settings.validation, given_gates)), options
 
 
 def with_whole_cluster(command: _Command) -> _Command:
@@ -256,8 +272,10 @@ def _with_inputs(command: _Command, scope: Scope) -> _Command:
     @wraps(command)
     def run_command(**values: Any) -> None:
         cluster = pop_flags(ClusterFlags, values)
-        inputs = read_inputs(cluster, pop_flags(TranslationFlags, values), scope)
+        translation, gates = pop_flags(TranslationFlags, values), values.pop(_GATES, _NO_GATES)
+        inputs = read_inputs(cluster, translation, scope, given_gates=gates)
         print_notes(inputs.notes)
+        _give_validation(values, inputs.validation, inputs.features)
         command(inputs=inputs, **values)
 
     return add_flags(run_command, INPUT_FLAGS)
@@ -269,16 +287,32 @@ def pop_flags(kind: type[F], values: dict[str, Any]) -> F:
     return kind(**{name: values.pop(name) for name in own})
 
 
+def _give_validation(
+    values: dict[str, Any], validation: ValidationSettings, features: Features
+) -> None:
+    """Give a command with flags for them the feature gates and the policy-aware schedulers of the cluster."""
+    if _SCHEDULERS in values:
+        schedulers = (*validation.policy_aware_schedulers, *values[_SCHEDULERS])
+        values |= {_SCHEDULERS: tuple(dict.fromkeys(schedulers)), "features": features}
+
+
+def _features(validation: ValidationSettings, given_gates: Mapping[str, bool]) -> Features:
+    """Return the feature gates of settings, overridden by those of a call."""
+    return msgspec.structs.replace(validation.features(), **given_gates)
+
+
 def read_inputs(
     cluster: ClusterFlags,
     translation: TranslationFlags,
     scope: Scope,
     stdin: BinaryIO | None = None,
+    given_gates: Mapping[str, bool] = _NO_GATES,
 ) -> Inputs:
     """Read the objects that the flags name.
 
     Args:
         stdin: Standard input for -f; None for that of the process.
+        given_gates: Fields of Features that override those of the settings.
 
     Raises:
         click.UsageError: The flags contradict each other, or name what does not exist.
@@ -314,14 +348,11 @@ def read_inputs(
     notes = [*notes, *in_force.notes]
     profiles = in_force.profiles
     options = translation_options(translation.profiles, profiles, settings)
+    features = _features(settings.validation, given_gates)
     snapshot, faults = build_snapshot(
-        profiles,
-        manifests,
-        state,
-        namespace=namespace,
-        is_whole=is_whole,
-        consumable_capacity=settings.validation.features().consumable_capacity,
+        profiles, manifests, state, namespace=namespace, is_whole=is_whole
     )
+    snapshot = apply_features(snapshot, features)
     everything = merge_objects(state or (), manifests, namespace)
     snapshot = evaluate_mappings(snapshot, options, everything, namespace)
     if options.mode is Mode.SHADOW:
@@ -341,6 +372,8 @@ def read_inputs(
         faults=tuple(faults),
         notes=tuple(notes),
         unread=frozenset(kind.resource for kind in read.unread),
+        features=features,
+        validation=settings.validation,
         kubernetes=read.kubernetes,
     )
 

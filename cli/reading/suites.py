@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from allocator.model.feature_gates import GATES, Features
+from allocator.model.feature_gates import GATES
 from answers.model.inputs import Inputs
 from answers.model.kinds import API_VERSION
 from cli.reading.cluster_state import ClusterFlags, Scope
@@ -76,7 +76,7 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
         snapshot: Files with the state of a cluster; without any, none is known.
         profiles: Folder of driver profiles, beside the shipped ones.
         settings: Settings file of the cluster's processes.
-        feature_gates: Feature gates that differ from those of Kubernetes 1.37.
+        feature_gates: Feature gates that differ from those of the settings, and of Kubernetes 1.37.
     """
 
     metadata: _Metadata
@@ -100,12 +100,6 @@ class SuiteFile(msgspec.Struct, frozen=True, kw_only=True):
     suite: Suite
     folder: Path
 
-    @property
-    def features(self) -> Features:
-        """The feature gates of its tests."""
-        gates = {GATES[name]: is_on for name, is_on in self.suite.feature_gates.items()}
-        return Features(**gates)
-
     def read(self, test: SuiteTest) -> Inputs:
         """Return the manifests and the state of a test.
 
@@ -127,7 +121,8 @@ class SuiteFile(msgspec.Struct, frozen=True, kw_only=True):
             profile_directory=None if profiles is None else Path(self._beside(profiles)),
             settings=None if settings is None else self._beside(settings),
         )
-        return read_inputs(flags, translation, Scope.ALLOCATION)
+        gates = {GATES[name]: is_on for name, is_on in self.suite.feature_gates.items()}
+        return read_inputs(flags, translation, Scope.ALLOCATION, given_gates=gates)
 
     def _beside(self, path: str) -> str:
         return str(self.folder / path)

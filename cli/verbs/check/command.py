@@ -19,7 +19,7 @@ from answers.model.inputs import Inputs
 from answers.model.kubernetes_version import Version
 from cli.flags.completion import complete_from
 from cli.flags.excluded import EXCLUDE
-from cli.flags.feature_gates import feature_gates
+from cli.flags.feature_gates import given_feature_gates
 from cli.flags.schedulers import policy_aware_schedulers
 from cli.flags.version_type import VersionType
 from cli.output.formats import Output, Report, format_document, format_json, text_or_document
@@ -87,7 +87,7 @@ _SEVERITIES: Final = click.Choice([severity.value for severity in Severity])
 @click.command("check", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
 @with_inputs_and_stdin
 @EXCLUDE
-@feature_gates
+@given_feature_gates
 @policy_aware_schedulers
 @click.option(
     "--kubernetes",

@@ -17,7 +17,7 @@ from answers.manifests.state_checks import check_state
 from answers.model.findings import FindingDocument, ObjectFinding, has_errors
 from answers.model.inputs import Inputs
 from cli.flags.excluded import EXCLUDE
-from cli.flags.feature_gates import feature_gates
+from cli.flags.feature_gates import given_feature_gates
 from cli.flags.schedulers import policy_aware_schedulers
 from cli.output import diff
 from cli.output.files import rewrite
@@ -100,7 +100,7 @@ helm template chart | drawbridge fix -f - --live -o yaml | kubectl apply -f -
 @click.command("fix", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
 @with_inputs_and_stdin
 @EXCLUDE
-@feature_gates
+@given_feature_gates
 @policy_aware_schedulers
 @click.option(
     "--warnings",

@@ -11,7 +11,6 @@ import click
 import msgspec
 
 from allocator.cluster.cluster import Cluster
-from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features
 from allocator.nodes.scoring import ScoringProfile
 from allocator.pods.claims import Name
@@ -46,8 +45,7 @@ from answers.manifests.simulate import (
 from answers.manifests.trial_placements import template_advice, with_spared_devices
 from answers.model.cluster_state import ClusterState
 from answers.model.inputs import Inputs
-from answers.model.translation_snapshot import apply_features
-from cli.flags.feature_gates import feature_gates
+from cli.flags.feature_gates import given_feature_gates
 from cli.flags.scheduler_config import scheduler_config
 from cli.flags.schedulers import policy_aware_schedulers
 from cli.output import simulate_text
@@ -102,7 +100,7 @@ class _StrategyName(click.Choice[str]):
 
 @click.command("simulate", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
 @with_allocation_inputs
-@feature_gates
+@given_feature_gates
 @policy_aware_schedulers
 @click.option(
     "--node",
@@ -156,7 +154,6 @@ def simulate(
     Exit status: 0 when everything is placed, 1 when something is not, 2 when the call is wrong, 130
     when ^C ended it before everything was tried; what was tried is printed.
     """
-    inputs = msgspec.structs.replace(inputs, snapshot=apply_features(inputs.snapshot, features))
     request = build_request(inputs, features)
     if not (inputs.knows_cluster or request.state.nodes):
         raise click.UsageError(NO_CLUSTER)
@@ -164,7 +161,8 @@ def simulate(
     _check_removed(names, request.state)
     state, removed_pods = remove_pods(request.state, names)
     # With --node the answer is that of one call of upstream's allocator.
-    drivers = UNIFORM_CONFIG_DRIVERS if node is None else ()
+    uniform_config_drivers = inputs.validation.uniform_config_drivers
+    drivers = uniform_config_drivers if node is None else ()
     request, support, views = route_request(
         msgspec.structs.replace(request, state=state),
         features,
@@ -219,7 +217,7 @@ def simulate(
         *gate_notes(state.slices, features),
         *ignored_group_notes(request.question.pods, state),
         *views.notes,
-        *contradiction_notes(cluster.usage),
+        *contradiction_notes(cluster.usage, uniform_config_drivers),
         *unenforced_notes(state, {pod.namespace for pod in answer.pods}),
     )
     _print_notes(request, answer, (*notes, *_removal_notes(removed_pods)))

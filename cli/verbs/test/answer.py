@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
-from allocator.model.feature_gates import Features
 from allocator.simulation.model import SimulationOptions, SimulationResult
 from allocator.simulation.simulate import simulate_in_order
 from answers.manifests.check import CheckReport, build_report, check_objects
@@ -20,7 +18,6 @@ from answers.manifests.state_checks import check_state
 from answers.manifests.translate import TranslatedObject, translate_objects
 from answers.model.findings import finding_text
 from answers.model.inputs import Inputs
-from answers.model.translation_snapshot import apply_features
 from cli.reading.suites import Expectation
 from findings.finding import Severity
 
@@ -53,23 +50,24 @@ class SuitesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     tests: tuple[CaseResult, ...]
 
 
-def find_failures(expect: Expectation, inputs: Inputs, features: Features) -> tuple[str, ...]:
+def find_failures(expect: Expectation, inputs: Inputs) -> tuple[str, ...]:
     """Return the differences from the expected outcome."""
     failures: list[str] = []
-    inputs = msgspec.structs.replace(inputs, snapshot=apply_features(inputs.snapshot, features))
     if expect.check is not None or expect.codes or expect.absent_codes:
-        report = build_report(check_objects(inputs, features), check_state(inputs))
+        schedulers = inputs.validation.policy_aware_schedulers
+        results = check_objects(inputs, inputs.features, schedulers)
+        report = build_report(results, check_state(inputs))
         failures += _check_failures(expect, report)
     if expect.becomes or expect.classes:
-        results = translate_objects(
+        translated = translate_objects(
             inputs.manifests,
             snapshot=inputs.snapshot,
             options=inputs.options,
             namespace=inputs.namespace,
         )
-        failures += _translation_failures(expect, results)
+        failures += _translation_failures(expect, translated)
     if expect.placed is not None or expect.nodes:
-        failures += _placement_failures(expect, *_place(inputs, features))
+        failures += _placement_failures(expect, *_place(inputs))
     return tuple(failures)
 
 
@@ -127,10 +125,14 @@ def _outcome(result: TranslatedObject) -> str:
     return "translated" if result.is_changed else "unchanged"
 
 
-def _place(inputs: Inputs, features: Features) -> tuple[SimulationResult, SimulationRequest]:
+def _place(inputs: Inputs) -> tuple[SimulationResult, SimulationRequest]:
     """Return the placement of the manifests, as `drawbridge simulate` has it, and the request for it."""
+    validation = inputs.validation
     request, _, views = route_request(
-        build_request(inputs, features), features, (), UNIFORM_CONFIG_DRIVERS
+        build_request(inputs, inputs.features),
+        inputs.features,
+        validation.policy_aware_schedulers,
+        validation.uniform_config_drivers,
     )
     options = SimulationOptions(
         pool_strategies=request.state.pool_strategies,

@@ -68,7 +68,7 @@ def _run(suite: SuiteFile, test: SuiteTest) -> CaseResult:
     except (DrawbridgeError, OSError, click.UsageError) as error:
         text = error.format_message() if isinstance(error, click.UsageError) else str(error)
         return msgspec.structs.replace(result, error=text)
-    failures = find_failures(test.expect, inputs, suite.features)
+    failures = find_failures(test.expect, inputs)
     return msgspec.structs.replace(result, failures=failures)
 
 

@@ -167,7 +167,7 @@ def _look(question: _Question) -> Answer:
     objects, faults = decode_objects(
         cluster_objects.objects, STATE_KINDS, cluster_objects.namespace
     )
-    state = build_state(objects)
+    state = build_state(objects).under(question.features)
     lines = [f"note: {note}" for note in cluster_objects.notes]
     lines += [fault.line() for fault in faults]
     if question.lists != (By.WAITING,):

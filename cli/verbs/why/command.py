@@ -64,7 +64,7 @@ from answers.model.pod_owners import (
     pods_made_by,
 )
 from cli.flags.completion import complete_from
-from cli.flags.feature_gates import feature_gates
+from cli.flags.feature_gates import given_feature_gates
 from cli.flags.schedulers import policy_aware_schedulers
 from cli.output.formats import Output, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
@@ -130,7 +130,7 @@ _complete_kinds: Final = complete_from(lambda: ("pod", "claim", "deployment", "s
     shell_complete=_complete_kind,
 )
 @with_cluster_and_manifests
-@feature_gates
+@given_feature_gates
 @policy_aware_schedulers
 @text_or_document("to read, with a map of the devices")
 def why(
