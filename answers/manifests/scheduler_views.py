@@ -48,7 +48,7 @@ class SchedulerViews(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoutedRequest(NamedTuple):
-    """A simulation request whose pods have their schedulers, and the cluster as these see it."""
+    """A simulation request after the routing of its pods, and the cluster as their schedulers see it."""
 
     request: SimulationRequest
     support: SchedulerSupport
@@ -94,7 +94,7 @@ def routed_pods(pods: Iterable[Pod], state: ClusterState) -> tuple[Pod, ...]:
 
 
 def with_routed_pods(state: ClusterState, names: Collection[Name]) -> ClusterState:
-    """Return a state in which the new ones of some pods have the schedulerName that the webhook would give them.
+    """Return a state with the new ones of some pods as the webhook routes them.
 
     A pod with a UID has been admitted, so its scheduler stays.
     """

@@ -88,7 +88,7 @@ def test_a_launcher_without_devices_follows_its_gang_to_the_bridge(cluster: Path
 
 
 def test_why_of_a_new_pod_asks_for_the_gang_that_follows_it_to_the_bridge(cluster: Path) -> None:
-    """It got a place, where `simulate` has none for two pods with a CPU each."""
+    """It got a place; `simulate` has none for two pods with a CPU each."""
     cluster.write_text(cluster.read_text() + "---\n" + dump_yaml([ownership(owned(name=NVIDIA))]))
     launcher = ring("")[0]
     resources = {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": 1}}

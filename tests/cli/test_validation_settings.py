@@ -1,4 +1,4 @@
-"""Settings of the validation and feature gates, which count for all of a command's answer."""
+"""Settings of the validation and feature gates, in all of a command's answer."""
 
 import asyncio
 import json

@@ -180,7 +180,7 @@ def _unplaced_names(answer: SimulationResult, request: SimulationRequest) -> Ite
 
 
 def _unplaced_reasons(answer: SimulationResult, request: SimulationRequest) -> Iterator[str]:
-    """Yield the reasons why something has no place, those of rejections first."""
+    """Yield the reasons for missing places, those of rejections first."""
     yield from (finding_text(entry.finding) for entry in request.findings if entry.finding.is_error)
     yield from (str(pod.reason) for pod in answer.pods if pod.node is None and pod.reason)
     yield from (group.reason for group in answer.groups if group.reason)
