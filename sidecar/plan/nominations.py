@@ -16,6 +16,7 @@ from sidecar.plan.occupancy import Keep, Occupancy, with_kept, without_claims
 from sidecar.plan.placement import NODE_STEPS, Placement, place, with_placement
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
+from sidecar.plan.tenant_budget import shared_accounts
 
 RIVAL_STEPS: Final = 2_000
 """Steps of the search for the devices of a nominated pod, some 40 ms. Where that is not enough, none are
@@ -63,14 +64,21 @@ def nominated_rivals(pod: Pod, snapshot: Snapshot) -> Sequence[Pod]:
 
 
 def rivals_near(pod: Pod, nodes: Iterable[str], snapshot: Snapshot) -> Sequence[Pod]:
-    """Return those rivals of a pod that are nominated for one of these nodes, or share a pool with it."""
+    """Return those rivals of a pod that share its budget, or a pool with one of these nodes."""
     rivals = nominated_rivals(pod, snapshot)
     if not rivals:
         return ()
     pools = {pool for node in nodes for pool in pools_of(node, snapshot)}
-    return [
-        rival for rival in rivals if not pools.isdisjoint(pools_of(nominated_node(rival), snapshot))
-    ]
+    accounts = shared_accounts(pod.metadata.namespace, snapshot)
+
+    def is_near(rival: Pod) -> bool:
+        if not pools.isdisjoint(pools_of(nominated_node(rival), snapshot)):
+            return True
+        return bool(accounts) and not accounts.isdisjoint(
+            shared_accounts(rival.metadata.namespace, snapshot)
+        )
+
+    return [rival for rival in rivals if is_near(rival)]
 
 
 def with_rivals(

@@ -78,17 +78,25 @@ def fits_with(
     """
     costs = snapshot.cluster.costs
     steps_before, budget = costs.steps, SearchBudget(costs, dry_run.next_steps)
-    freed = freed_claims(removed_pods, snapshot)
-    occupancy = without_claims(snapshot.occupancy, freed, snapshot.cluster.options.features)
+    removed_uids = frozenset(removed_pods)
     added_uids = [uid for uid in added_pods if uid != pod.metadata.uid]
-    nominated_pods = [
-        nominated_pod
-        for nominated_pod in map(snapshot.pods.get, added_uids)
-        if nominated_pod is not None
+    freed = freed_claims(removed_uids, snapshot)
+    occupancy = without_claims(snapshot.occupancy, freed, snapshot.cluster.options.features)
+    # Upstream adds the pods that are nominated for this node. What others keep of a shared pool or budget is not free
+    # either.
+    rivals = [
+        rival
+        for rival in rivals_near(pod, [node], snapshot)
+        if nominated_node(rival) != node
+        and rival.metadata.uid not in removed_uids.union(added_uids)
     ]
-    # The most important pod chooses first, since it gets devices before the others.
-    for nominated_pod in by_importance(nominated_pods):
-        occupancy = with_nominated(occupancy, nominated_pod, node, snapshot, budget)
+    nodes = {rival.metadata.uid: nominated_node(rival) for rival in rivals}
+    added = [added_pod for added_pod in map(snapshot.pods.get, added_uids) if added_pod is not None]
+    # The most important pod chooses first, since it gets devices before the others. One that the budget does not last
+    # for leaves no steps for the pod itself, which then counts as not fitting.
+    for nominated_pod in by_importance([*added, *rivals]):
+        target = nodes.get(nominated_pod.metadata.uid, node)
+        occupancy = with_nominated(occupancy, nominated_pod, target, snapshot, budget)
     # A victim whose devices are kept for a group would be evicted for nothing.
     occupancy = with_keeps(occupancy, keeps_against(pod, snapshot), [node], snapshot)
     try:

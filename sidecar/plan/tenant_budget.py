@@ -219,14 +219,20 @@ def tenant_budget(
     Args:
         occupancy: Other amounts in use than there are; None for those of now.
     """
-    accounts = [
-        account
-        for account in quotas.accounts(namespace, snapshot.drivers)
-        if account.limit.is_enforced
-    ]
+    accounts = _enforced_accounts(namespace, quotas, snapshot)
     if not accounts:
         return None
     return TenantBudget(accounts, quotas, occupancy or snapshot.occupancy)
+
+
+def shared_accounts(namespace: str, snapshot: Snapshot) -> frozenset[Account]:
+    """Return the enforced limits of a namespace; none without quotas. Other namespaces may share them."""
+    quotas = snapshot.quotas
+    return (
+        frozenset()
+        if quotas is None
+        else frozenset(_enforced_accounts(namespace, quotas, snapshot))
+    )
 
 
 def over_budget(excesses: Excesses) -> Rejection:
@@ -269,6 +275,14 @@ def has_victims(pod: Pod, namespaces: frozenset[str], snapshot: Snapshot) -> boo
 
 
 _profiles: Final = LeastRecentlyUsed[tuple[ChargedProperties, ...], ChargeProfile](MAX_PROFILES)
+
+
+def _enforced_accounts(namespace: str, quotas: QuotaBook, snapshot: Snapshot) -> Sequence[Account]:
+    return [
+        account
+        for account in quotas.accounts(namespace, snapshot.drivers)
+        if account.limit.is_enforced
+    ]
 
 
 def _new_profile(properties: tuple[ChargedProperties, ...]) -> ChargeProfile:

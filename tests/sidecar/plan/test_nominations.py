@@ -12,14 +12,17 @@ from sidecar.plan.nominations import place_beside_rivals
 from sidecar.plan.placement import Placement
 from testing.allocation.builders import (
     allocated_claim,
+    alternative,
     claim,
     device,
     devices,
+    first_of,
     node,
     request,
     result,
     slice_of,
 )
+from testing.device_quotas import device_limit, quota
 from testing.sidecar.snapshots import hard_claim, hard_slices, pod, snapshot, used_by
 
 BIG = "device.attributes['gpu.example.com'].model == 'big'"
@@ -186,6 +189,23 @@ def test_a_pod_that_is_nominated_for_a_node_with_a_pool_in_common_is_a_rival() -
     cluster = snapshot(wants_big, claim(request(), name="gpu"), slices=[shared_pool], pods=[rival])
 
     assert placed(place_beside_rivals(pod("gpu"), "node-1", cluster)) == ["gpu-1"]
+
+
+def test_a_reserved_pod_leaves_the_budget_to_a_pod_that_is_nominated_for_another_node() -> None:
+    either = first_of("gpu", alternative("two", count=2), alternative("one", count=1))
+    rival = pod("one", name="b", priority=10, nominated="node-1")
+    cluster = snapshot(
+        claim(request(), name="one"),
+        claim(either, name="gpu"),
+        quotas=[quota(device_limit(2))],
+        pods=[rival],
+    )
+
+    assert placed(place_beside_rivals(pod("gpu"), "node-2", cluster)) == ["gpu-0"]
+    assert placed(place_beside_rivals(pod("gpu", priority=11), "node-2", cluster)) == [
+        "gpu-0",
+        "gpu-1",
+    ]
 
 
 def test_nominated_pods_with_claims_that_are_hard_to_search_cost_a_bounded_number_of_steps(

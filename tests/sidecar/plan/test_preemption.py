@@ -30,6 +30,7 @@ from testing.allocation.builders import (
     result,
     slice_of,
 )
+from testing.device_quotas import device_limit, quota
 from testing.sidecar.snapshots import hard_claim, hard_slices, pod, snapshot, used_by
 
 OVERSHOOT = 50
@@ -56,6 +57,25 @@ def fits(
         removed_pods=without,
         added_pods=beside,
         dry_run=dry_run or DryRunBudget(),
+    )
+
+
+def with_victims(asker: Pod, on: str, cluster: Snapshot, *victims: str) -> Placement | Rejection:
+    """Decide if a pod fits on a node without some pods."""
+    return fits_with(
+        asker, on, cluster, removed_pods=victims, added_pods=[], dry_run=DryRunBudget()
+    )
+
+
+def eight_on_each(*claims: ResourceClaim, **fields: Any) -> Snapshot:
+    """Three nodes with eight GPUs each."""
+    names = [f"node-{number}" for number in (1, 2, 3)]
+    gpus = devices(*(f"gpu-{number}" for number in range(8)))
+    return snapshot(
+        *claims,
+        nodes=list(map(node, names)),
+        slices=[slice_of(*gpus, pool=name, node=name) for name in names],
+        **fields,
     )
 
 
@@ -105,6 +125,99 @@ def test_nominated_pods_that_wait_for_their_victims_keep_what_is_free() -> None:
 
     assert isinstance(fits(cluster), Placement)
     assert rejected(fits(cluster, beside=["uid-b"])) is Code.NO_DEVICES
+
+
+def test_a_victim_is_not_evicted_for_the_budget_of_a_pod_that_is_nominated_for_another_node() -> (
+    None
+):
+    """Five devices are allowed: two are for the nominated pod, one is of a pod that stays, and three are too many."""
+    rival = pod("two", name="r", priority=100, nominated="node-1")
+    cluster = eight_on_each(
+        held("node-1/gpu-0", name="of-v0", uid="uid-v0"),
+        held("node-1/gpu-1", name="of-o", uid="uid-o"),
+        held("node-2/gpu-0", "node-2/gpu-1", name="of-v1", uid="uid-v1"),
+        claim(request(count=2), name="two"),
+        claim(request(count=3), name="three"),
+        quotas=[quota(device_limit(5))],
+        pods=[
+            pod("of-v0", name="v0", nodeName="node-1", is_deleted=True),
+            pod("of-o", name="o", priority=200, nodeName="node-1"),
+            pod("of-v1", name="v1", nodeName="node-2"),
+            rival,
+        ],
+    )
+
+    def outcome(priority: int) -> Placement | Rejection:
+        return with_victims(pod("three", priority=priority), "node-2", cluster, "uid-v1")
+
+    assert rejected(outcome(100)) is Code.EXCEEDS_DEVICE_QUOTA
+    assert isinstance(outcome(101), Placement), "a more important pod takes its budget"
+    assert isinstance(
+        with_victims(pod("three", priority=100), "node-2", cluster, "uid-v1", "uid-r"), Placement
+    )
+
+
+def test_a_victim_is_not_evicted_for_the_devices_of_a_pod_that_is_nominated_for_another_node() -> (
+    None
+):
+    """All nodes see the three devices, and two are for the nominated pod."""
+    fabric = slice_of(*devices("d", "e", "f"), all_nodes=True, pool="fabric")
+    rival = pod("other-two", name="r", priority=100, nominated="node-1")
+    cluster = snapshot(
+        held("fabric/d", name="of-v0", uid="uid-v0"),
+        held("fabric/e", name="of-v1", uid="uid-v1"),
+        claim(request(count=2), name="two"),
+        claim(request(count=2), name="other-two"),
+        slices=[fabric],
+        pods=[
+            pod("of-v0", name="v0", nodeName="node-1", is_deleted=True),
+            pod("of-v1", name="v1", nodeName="node-2"),
+            rival,
+        ],
+    )
+
+    def outcome(priority: int) -> Placement | Rejection:
+        return with_victims(pod("two", priority=priority), "node-2", cluster, "uid-v1")
+
+    assert rejected(outcome(100)) is Code.NO_DEVICES
+    assert isinstance(outcome(101), Placement)
+
+
+def test_pods_nominated_for_other_nodes_that_share_nothing_cost_no_dry_run_anything() -> None:
+    rivals = [
+        pod("hard", name="b", priority=10, nominated="node-1"),
+        pod("hard", name="c", priority=10, nominated="node-2", namespace="other"),
+    ]
+    cluster = eight_on_each(
+        hard_claim("hard"),
+        claim(request(), name="gpu"),
+        quotas=[quota(device_limit(8), labels={"team": "b"})],
+        namespaces={"default": {}, "other": {"team": "b"}},
+        pods=rivals,
+    )
+
+    assert isinstance(with_victims(pod("gpu"), "node-3", cluster), Placement)
+    assert cluster.cluster.costs.steps <= 8
+
+
+def test_a_pod_beside_too_many_nominated_pods_counts_as_not_fitting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(preemption, "FILTER_STEPS", 100)
+    nodes = [node(f"node-{number}") for number in range(4)]
+    names = [node_.metadata.name for node_ in nodes]
+    rivals = [pod(f"of-{name}", name=name, nominated=name) for name in names[1:]]
+    cluster = snapshot(
+        *(hard_claim(f"of-{name}") for name in names[1:]),
+        claim(request(capacity={"memory": "1"}), name="gpu"),
+        nodes=nodes,
+        slices=hard_slices(nodes),
+        quotas=[quota(device_limit(100))],
+        pods=rivals,
+    )
+
+    assert rejected(with_victims(pod("gpu"), "node-0", cluster)) is Code.BUDGET_EXHAUSTED
+    assert isinstance(with_victims(pod("gpu", priority=1), "node-0", cluster), Placement)
 
 
 @pytest.mark.parametrize("strategy", ["FirstFit", "BestFit"])
@@ -299,6 +412,21 @@ def test_the_end_of_a_victim_is_waited_for(nominated: str, expected: list[str]) 
     )
 
     assert awaited(cluster, pod("gpu", priority=5, nominated=nominated)) == expected
+
+
+def test_what_is_released_for_the_budget_of_a_nominated_pod_helps_no_other() -> None:
+    """Two devices are allowed. The nominated pod needs one of them, on another node."""
+    rival = pod("one", name="r", priority=10, nominated="node-1")
+    cluster = eight_on_each(
+        held("node-2/gpu-0", "node-2/gpu-1"),
+        claim(request(), name="one"),
+        claim(request(count=2), name="gpu"),
+        quotas=[quota(device_limit(2))],
+        pods=[rival],
+    )
+
+    assert awaited(cluster, pod("gpu", priority=10)) == []
+    assert awaited(cluster, pod("gpu", priority=11)) == ["held"]
 
 
 def test_looking_for_a_release_that_helps_costs_a_bounded_number_of_steps(
