@@ -27,6 +27,7 @@ from sidecar.model.rejections import Code, Rejection, unfinished, unresolvable, 
 from sidecar.plan.affordable_nodes import AffordableNodes
 from sidecar.plan.nominations import (
     keeps_against,
+    nominated_node,
     nominated_rivals,
     pools_of,
     priority_of,
@@ -259,7 +260,8 @@ class _Question:
         """Return the nodes that have devices beside those that are kept, as far as is known soon.
 
         Args:
-            keeps: The devices kept for groups, beside those kept for nominated pods.
+            keeps: The devices kept for groups, beside those kept for nominated pods. With them the pod's nominated
+                node is left as it is.
         """
         cluster, budget = self._snapshot.cluster, self._budget
         occupancy, unknown_nodes = with_rivals(
@@ -277,6 +279,8 @@ class _Question:
         )
 
         def is_kept(node: str) -> bool:
+            if keeps and node == nominated_node(self._pod):
+                return False
             if not shares_budget and pools.isdisjoint(pools_of(node, self._snapshot)):
                 return node in unknown_nodes
             steps = min(NODE_STEPS, budget.left)

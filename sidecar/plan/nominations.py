@@ -26,14 +26,19 @@ RESERVED_STEPS: Final = NODE_STEPS
 
 
 def keeps_against(pod: Pod, snapshot: Snapshot) -> Sequence[Keep]:
-    """Return the devices of groups that a pod by itself must leave alone.
+    """Return the devices of groups that a pod by itself must leave alone, but on the node that it is nominated for.
 
-    Those of more important groups, and of equal ones: they have waited for long. A pod for which others were
-    evicted gets what they release.
+    Those of more important groups, and of equal ones: they have waited for long.
     """
-    if not snapshot.keeps or nominated_node(pod):
-        return ()
     return [keep for keep in snapshot.keeps if keep.priority >= priority_of(pod)]
+
+
+def keeps_on(pod: Pod, node: str, snapshot: Snapshot) -> Sequence[Keep]:
+    """Return the devices of groups that a pod by itself must leave alone if it gets a node.
+
+    On the node that it is nominated for there are none: it gets what the pods release that were evicted for it there.
+    """
+    return () if node == nominated_node(pod) else keeps_against(pod, snapshot)
 
 
 def with_keeps(
@@ -127,7 +132,7 @@ def nominated_placement(
 
 def place_beside_rivals(pod: Pod, node: str, snapshot: Snapshot) -> Placement | Rejection:
     """Return the devices that a reserved pod gets on its node: others than are kept there, if it can."""
-    rivals, keeps = rivals_near(pod, [node], snapshot), keeps_against(pod, snapshot)
+    rivals, keeps = rivals_near(pod, [node], snapshot), keeps_on(pod, node, snapshot)
     if rivals or keeps:
         budget = SearchBudget(snapshot.cluster.costs, RESERVED_STEPS)
         occupancy, _ = with_rivals(snapshot.occupancy, rivals, snapshot, budget)

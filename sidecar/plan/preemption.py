@@ -17,6 +17,7 @@ from sidecar.plan.nominations import (
     by_importance,
     ending_claims,
     keeps_against,
+    keeps_on,
     nominated_node,
     pools_of,
     rivals_near,
@@ -98,7 +99,7 @@ def fits_with(
         target = nodes.get(nominated_pod.metadata.uid, node)
         occupancy = with_nominated(occupancy, nominated_pod, target, snapshot, budget)
     # A victim whose devices are kept for a group would be evicted for nothing.
-    occupancy = with_keeps(occupancy, keeps_against(pod, snapshot), [node], snapshot)
+    occupancy = with_keeps(occupancy, keeps_on(pod, node, snapshot), [node], snapshot)
     try:
         return place(pod, node, snapshot, occupancy=occupancy, steps=budget.left)
     finally:
@@ -173,17 +174,14 @@ def awaited_claims(pod: Pod, snapshot: Snapshot) -> frozenset[Name]:
     freed_occupancy = without_claims(snapshot.occupancy, ending.values(), features)
     freed_occupancy, _ = with_rivals(freed_occupancy, rivals, snapshot, budget)
     keeps = keeps_against(pod, snapshot)
-    occupancy = with_keeps(occupancy, keeps, nodes, snapshot)
-    freed_occupancy = with_keeps(freed_occupancy, keeps, nodes, snapshot)
+    # On the node that the pod is nominated for nothing is kept from it.
+    own_occupancies = (occupancy, freed_occupancy)
+    occupancies = tuple(with_keeps(use, keeps, nodes, snapshot) for use in own_occupancies)
 
     def fits(node: str, *, is_freed: bool) -> bool:
-        placement = place(
-            pod,
-            node,
-            snapshot,
-            occupancy=freed_occupancy if is_freed else occupancy,
-            steps=min(FILTER_STEPS, budget.left),
-        )
+        uses = own_occupancies if node == nominated_node(pod) else occupancies
+        steps = min(FILTER_STEPS, budget.left)
+        placement = place(pod, node, snapshot, occupancy=uses[is_freed], steps=steps)
         return isinstance(placement, Placement)
 
     for node, names in nodes.items():

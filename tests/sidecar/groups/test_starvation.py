@@ -22,7 +22,7 @@ from sidecar.plan.decisions import Fits, find_nodes
 from sidecar.plan.nominations import place_beside_rivals
 from sidecar.plan.occupancy import Keep
 from sidecar.plan.placement import Placement
-from sidecar.plan.preemption import DryRunBudget, fits_with
+from sidecar.plan.preemption import DryRunBudget, awaited_claims, fits_with
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.waking import WaitingPod
 from testing.allocation.builders import (
@@ -298,12 +298,65 @@ def test_a_pod_that_would_take_them_waits_and_is_told_why() -> None:
         pytest.param({"priority": 1}, True, id="a more important pod takes them"),
         pytest.param({"priority": -1}, False, id="a less important one does not"),
         pytest.param({"nominated": "node-b"}, True, id="one that others were evicted for does"),
+        pytest.param(
+            {"nominated": "node-a"}, False, id="one that they were for elsewhere does not"
+        ),
     ],
 )
 def test_priority_counts(fields: Mapping[str, Any], passes: bool) -> None:
     outcome = find_nodes(pod("two", **fields), waiting_world(*large("two")))
 
     assert isinstance(outcome, Fits) is passes
+
+
+def test_a_pod_waits_for_its_victim_and_leaves_the_devices_of_other_nodes_alone() -> None:
+    victim = pod("s", name="s", priority=-5, nodeName="node-a", is_deleted=True)
+    world = waiting_world(*large("two"), pods=[victim])
+    asker = pod("two", nominated="node-a")
+
+    def fits(node_name: str) -> bool:
+        outcome = fits_with(
+            asker,
+            node_name,
+            world,
+            removed_pods=["uid-s"],
+            added_pods=[],
+            dry_run=DryRunBudget(),
+        )
+        return isinstance(outcome, Placement)
+
+    assert not isinstance(find_nodes(asker, world), Fits)
+    assert fits("node-a")
+    assert not fits("node-b")
+    assert {("default", "s")} == awaited_claims(asker, world)
+
+
+def test_what_is_kept_of_the_nominated_node_keeps_no_pod_from_it() -> None:
+    """Its victim's devices were kept before it was evicted, or are kept since."""
+    victim = pod("s", name="s", priority=-5, nodeName="node-a", is_deleted=True)
+    world = cluster({"node-a": 2}, *large("r0", "two"), busy("s", "node-a", 0), pods=[victim])
+    keep = find_keep(ring("r0"), world, None)
+    assert keep is not None
+    world = replace(world, keeps=(keep,))
+
+    assert awaited_claims(pod("two", nominated="node-a"), world) == {("default", "s")}
+
+
+def test_a_reserved_pod_with_a_victim_elsewhere_gets_other_devices_of_the_node() -> None:
+    world = cluster({"node-a": 3, "node-b": 1}, *large("r0"), small())
+    keep = find_keep(ring("r0"), world, None)
+    assert kept(keep) == ["node-a/gpu-0", "node-a/gpu-1"]
+    assert keep is not None
+    world = replace(world, keeps=(keep,))
+
+    def device_of(nominated: str) -> list[str]:
+        placement = place_beside_rivals(pod("small", nominated=nominated), "node-a", world)
+        assert isinstance(placement, Placement)
+        ((_, allocation),) = placement.allocations
+        return [chosen.device for chosen in allocation.devices.results or ()]
+
+    assert device_of("node-b") == ["gpu-2"]
+    assert device_of("node-a") == ["gpu-0"]
 
 
 def test_a_reserved_pod_gets_other_devices_of_the_node() -> None:
