@@ -14,7 +14,7 @@ from sidecar.groups.dry_run import GroupDryRun
 from sidecar.groups.memory import GroupMemory
 from sidecar.groups.places import GroupOutcome
 from sidecar.groups.releases import find_awaited_claims
-from sidecar.groups.starvation import find_keep
+from sidecar.groups.starvation import find_keep, keep_without_devices
 from sidecar.model.protocol import GroupRequest
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.waiting import representative
@@ -100,14 +100,18 @@ class GroupDecisions:
     async def keep_devices(self, request: GroupRequest, attempt: Attempt) -> bool:
         """Have a group that has waited for long keep devices; return true if that changes anything."""
         uid = request.group.uid
-        earlier = self.memory.keep_of(uid)
+        memory, earlier = self.memory, self.memory.keep_of(uid)
+        if not memory.may_keep(keep_without_devices(request)):
+            return memory.replace_keep(uid, None)
         try:
             keep = await self.decisions.decide(
-                FIND_KEEP, lambda snapshot: find_keep(request, snapshot, earlier), attempt
+                FIND_KEEP,
+                lambda snapshot: find_keep(request, snapshot, earlier, memory.infeasible),
+                attempt,
             )
         except AnswerInterrupted:
             return False
-        return self.memory.replace_keep(uid, keep)
+        return memory.replace_keep(uid, keep)
 
     async def awaited_claims(self, request: GroupRequest) -> frozenset[Name]:
         """Return claims that make a group fit by their release; empty if none do, or without an answer."""

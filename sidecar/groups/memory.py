@@ -5,6 +5,7 @@ from typing import Final
 
 from kube.api.ownership import MAX_KEPT_GROUPS
 from kube.collections.least_recently_used import LeastRecentlyUsed
+from sidecar.groups.infeasible import InfeasibleGroups
 from sidecar.groups.places import GroupOutcome, Places
 from sidecar.groups.searches import GroupSearches
 from sidecar.groups.waking import Unplaceable
@@ -21,6 +22,7 @@ class GroupMemory:
 
     Attributes:
         searches: The unfinished searches.
+        infeasible: The groups that do not fit on an idle cluster.
         unplaceable: The groups that plans of the waiting pods need not ask about.
         keeps: The devices kept for groups that have waited for long, the most important first.
     """
@@ -28,6 +30,7 @@ class GroupMemory:
     def __init__(self) -> None:
         """Begin without a group."""
         self.searches: Final = GroupSearches()
+        self.infeasible: Final = InfeasibleGroups()
         self.unplaceable: Final = Unplaceable()
         self.keeps: tuple[Keep, ...] = ()
         self._places = LeastRecentlyUsed[str, Places](MAX_GROUPS)
@@ -47,10 +50,18 @@ class GroupMemory:
         """Return the devices that a group keeps; None for none."""
         return next((keep for keep in self.keeps if keep.group == uid), None)
 
+    def may_keep(self, keep: Keep) -> bool:
+        """Return True if a group is important enough to keep devices beside the others that do.
+
+        Args:
+            keep: The keep that it would have; its devices do not matter.
+        """
+        return keep in choose_keeps([*self._keeps_of_others(keep.group), keep])
+
     def replace_keep(self, uid: str, keep: Keep | None) -> bool:
         """Have a group keep other devices than before, None for none; return true if anything changed."""
         before = self.keeps
-        others = [other for other in before if other.group != uid]
+        others = self._keeps_of_others(uid)
         self.keeps = choose_keeps([*others, keep] if keep is not None else others)
         return self.keeps != before
 
@@ -63,6 +74,9 @@ class GroupMemory:
         before = self.keeps
         self.keeps = tuple(keep for keep in before if is_waiting(keep.group))
         return self.keeps != before
+
+    def _keeps_of_others(self, uid: str) -> list[Keep]:
+        return [keep for keep in self.keeps if keep.group != uid]
 
 
 def choose_keeps(keeps: Iterable[Keep]) -> tuple[Keep, ...]:

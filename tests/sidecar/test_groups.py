@@ -551,6 +551,37 @@ async def test_a_group_that_has_waited_for_long_keeps_devices_until_it_is_gone(
         assert (await here.scheduler.prefilter(single))["verdict"] == "fits"
 
 
+async def test_no_devices_are_searched_for_a_group_that_would_not_keep_them(tmp_path: Path) -> None:
+    """One group of a namespace keeps devices, and one that is as old comes after it by its UID."""
+    old = {"creationTimestamp": "2026-11-20T23:00:00Z"}
+    async with scene(tmp_path, "node-1", per_node=2) as here:
+        other = put_pod(here.server, "other", "gpu-other")
+        put_claim(here.server, "gpu-other")
+        await until(lambda: ("default", "gpu-other") in here.sidecar.state.claims.store)
+        here.scheduler.reserve(other, "node-1")
+
+        async def ask(name: str) -> float:
+            """Ask about a group that does not fit, and return the searches for devices to keep."""
+            put_claim(here.server, f"gpu-{name}", count=2)
+            pod = member_of(name, f"{name}-0", f"gpu-{name}")
+            pod = here.server.put(PODS, {**pod, "metadata": {**pod["metadata"], **old}})
+            await until(
+                lambda: ("default", f"gpu-{name}") in here.sidecar.state.claims.store,
+            )
+            answer = await here.scheduler.group(
+                group_of(name, 1, created="2026-11-20T23:00:00Z"), [pod]
+            )
+            assert answer["verdict"] != "fits", answer
+            count = "drawbridge_sidecar_decision_duration_seconds_count"
+            return here.sidecar.registry.get_sample_value(count, {"kind": "find_keep"}) or 0
+
+        assert await ask("b") == 1
+        assert await ask("c") == 1
+        assert await ask("a") == 2
+        (kept,) = (await debug_view(here.sidecar.socket))["keptForGroups"]
+        assert kept["group"] == "default/a"
+
+
 async def test_a_group_that_waits_for_less_keeps_nothing(tmp_path: Path) -> None:
     async with scene(tmp_path, "node-1", per_node=1) as here:
         pods = await put_members(here, "ring", "a", "b")

@@ -2,19 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain, repeat, starmap
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from allocator.model.plan import Budget
 from kube.api.core import Pod
 from kube.api.ownership import KeptGroup
-from kube.api.resource import ResourceClaim, ResourceSlice
+from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+from kube.cel.scope import STEPS_PER_LOOK, Meter, evaluating
+from sidecar.groups import starvation
 from sidecar.groups.decide import Attempt, decide
+from sidecar.groups.infeasible import InfeasibleGroups
 from sidecar.groups.kept import kept_devices, kept_group
 from sidecar.groups.memory import MAX_KEEPS, GroupMemory, choose_keeps
 from sidecar.groups.places import Places
-from sidecar.groups.starvation import find_keep, has_waited, waits_for_devices
+from sidecar.groups.starvation import (
+    find_keep,
+    has_waited,
+    keep_without_devices,
+    waits_for_devices,
+)
 from sidecar.groups.waking import find_placeable
 from sidecar.model.protocol import GroupRequest
 from sidecar.model.rejections import Code, Rejection, unresolvable
@@ -29,6 +39,7 @@ from testing.allocation.builders import (
     DRIVER,
     allocated_claim,
     claim,
+    device_class,
     devices,
     node,
     request,
@@ -86,6 +97,10 @@ def kept(keep: Keep | None) -> list[str]:
 
 def small(name: str = "small") -> ResourceClaim:
     return claim(request(), name=name)
+
+
+def sized(name: str, count: int) -> ResourceClaim:
+    return claim(request(count=count), name=name)
 
 
 def large(*names: str, count: int = 2) -> list[ResourceClaim]:
@@ -181,6 +196,177 @@ def test_a_younger_group_keeps_devices_beside_those_of_an_older_one() -> None:
     assert kept(find_keep(younger, with_keep, None)) == ["node-b/gpu-0", "node-b/gpu-1"]
 
 
+def test_a_claim_that_the_group_has_is_not_taken_to_be_released() -> None:
+    """The PodGroup is in `reservedFor` of a claim of all its pods."""
+    placed = group_request(*ring("r1").pods, name="ring", placed=["node-a"])
+    shared = used_by(busy("all", "node-a", 0, 1), "group-ring")
+    world = cluster({"node-a": 2, "node-b": 3}, shared, *large("r1"), busy("s", "node-b", 0, 1, 2))
+
+    assert kept(find_keep(placed, world, None)) == ["node-b/gpu-0", "node-b/gpu-1"]
+
+
+# --- how long the search takes --------------------------------------------------------------------
+
+
+def over_after(looks: int) -> Meter:
+    """A meter of an answer that has time for so many looks at the clock."""
+    results = chain(repeat(False, looks), repeat(True))
+    return Meter(is_over=lambda: next(results))
+
+
+@pytest.mark.parametrize("has_earlier", [True, False])
+def test_devices_stay_kept_while_there_is_no_answer(has_earlier: bool) -> None:
+    world = cluster({"node-a": 2, "node-b": 2}, *large("r0"), busy("s", "node-a", 0))
+    earlier = find_keep(ring("r0"), world, None) if has_earlier else None
+
+    with evaluating(meter=over_after(0)):
+        assert find_keep(ring("r0"), world, earlier) == earlier
+
+
+def test_devices_stay_kept_while_the_search_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six pods fill two nodes of ten, but not if each takes the first node with enough devices."""
+    counts = {"r0": 5, "r1": 4, "r2": 4, "r3": 3, "r4": 2, "r5": 2}
+    world = cluster({"node-a": 10, "node-b": 10}, *starmap(sized, counts.items()))
+    keep = find_keep(ring(*counts), world, None)
+    assert len(kept(keep)) == 20
+
+    monkeypatch.setattr(starvation, "KEEP_BUDGET", Budget(steps=1))
+
+    assert find_keep(ring(*counts), world, keep) is keep
+    assert find_keep(ring(*counts), world, None) is None
+
+
+def test_more_nodes_than_are_needed_are_kept_if_there_is_no_time_for_fewer() -> None:
+    """The first node with a device is known to do once the second look ends the search for fewer."""
+    world = cluster({"node-a": 2, "node-b": 2}, *large("r0"), busy("s", "node-a", 0))
+    earlier = replace(keep_without_devices(ring("r0")), nodes=frozenset({"node-a", "node-b"}))
+
+    with evaluating(meter=over_after(1)):
+        in_haste = find_keep(ring("r0"), world, earlier)
+
+    assert kept(in_haste) == ["node-a/gpu-0", "node-a/gpu-1"]
+    with evaluating(meter=over_after(1)):
+        assert find_keep(ring("r0"), world, None) == in_haste
+    assert kept(find_keep(ring("r0"), world, earlier)) == ["node-b/gpu-0", "node-b/gpu-1"]
+
+
+@pytest.mark.parametrize("begin", range(1, 9))
+def test_the_fewest_nodes_are_found_from_any_number(begin: int) -> None:
+    """Five nodes of one GPU for five pods; the one in use comes last."""
+    names = [f"node-{number}" for number in range(8)]
+    world = cluster(dict.fromkeys(names, 1), *large(*"abcde", count=1), busy("s", "node-0", 0))
+    earlier = replace(keep_without_devices(ring(*"abcde")), nodes=frozenset(names[:begin]))
+
+    keep = find_keep(ring(*"abcde"), world, earlier)
+
+    assert keep is not None
+    expected = sorted(names[1:], key=lambda name: (name not in earlier.nodes, name))[:5]
+    assert sorted(keep.nodes) == sorted(expected)
+
+
+INFEASIBLE = {"node-a": 2, "node-b": 2}
+
+
+def test_a_group_that_fits_on_no_idle_cluster_is_asked_about_once() -> None:
+    world = cluster({f"node-{number:02}": 2 for number in range(64)}, *large("r0", count=3))
+    infeasible = InfeasibleGroups()
+
+    with evaluating(meter=(meter := Meter())):
+        assert find_keep(ring("r0"), world, None, infeasible) is None
+    assert meter.steps < 2 * STEPS_PER_LOOK, "all nodes at once, and not a doubling after the other"
+
+    with evaluating(meter=(meter := Meter())):
+        assert find_keep(ring("r0"), world, None, infeasible) is None
+    assert meter.steps == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param({"busy": [busy("s", "node-a", 0)]}, True, id="other pods come"),
+        pytest.param({"nodes": INFEASIBLE | {"node-b": 3}}, False, id="a slice changes"),
+        pytest.param({"nodes": INFEASIBLE | {"node-c": 2}}, False, id="a node comes"),
+        pytest.param({"classes": [device_class("other")]}, False, id="a class changes"),
+        pytest.param({"claims": large("r0")}, False, id="a claim is another one"),
+        pytest.param({"group": ring("r0", "r1")}, False, id="a pod comes"),
+        pytest.param({"group": ring("r0", nodeSelector={"a": "b"})}, False, id="a pod changes"),
+    ],
+)
+def test_a_group_is_asked_about_again_when_it_might_fit(
+    change: Mapping[str, Any], expected: bool
+) -> None:
+    claims = {claim_.metadata.name: claim_ for claim_ in large("r0", count=3)}
+    world, infeasible = cluster(INFEASIBLE, *claims.values()), InfeasibleGroups()
+    assert find_keep(ring("r0"), world, None, infeasible) is None
+    assert infeasible.has(ring("r0"), world)
+
+    changed = in_place(world, **change)
+
+    assert infeasible.has(change.get("group", ring("r0")), changed) is expected
+
+
+def in_place(
+    world: Snapshot,
+    *,
+    nodes: Mapping[str, int] = INFEASIBLE,
+    busy: Sequence[ResourceClaim] = (),
+    claims: Sequence[ResourceClaim] = (),
+    classes: Sequence[DeviceClass] = (),
+    group: GroupRequest | None = None,
+) -> Snapshot:
+    """The same cluster after a change."""
+    del group
+    for claim_ in busy:
+        world.cluster.allocate(claim_)
+    for name, count in nodes.items():
+        if name not in world.cluster.nodes:
+            world.cluster.replace_node(name, node(name))
+        elif INFEASIBLE[name] != count:
+            world.cluster.replace_slices([(gpus(name, INFEASIBLE[name]), gpus(name, count))])
+    changed_claims = {
+        ("default", claim_.metadata.name): replace(
+            claim_, metadata=replace(claim_.metadata, uid="other")
+        )
+        for claim_ in claims
+    }
+    known_classes = {**world.classes, **{class_.metadata.name: class_ for class_ in classes}}
+    return replace(world, claims={**world.claims, **changed_claims}, classes=known_classes)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"keeps": True}, id="an older group keeps the devices"),
+        pytest.param({"nominated": "node-a"}, id="they are for a nominated pod"),
+        pytest.param({"quotas": [quota(device_limit(1))]}, id="its quota is too small"),
+    ],
+)
+def test_a_group_that_others_or_its_quota_keep_out_is_asked_about_again(
+    fields: Mapping[str, Any],
+) -> None:
+    rival = pod("two", name="two", priority=9, nominated=fields.get("nominated", ""))
+    world = cluster(
+        {"node-a": 2}, *large("r0", "two"), pods=[rival], quotas=fields.get("quotas", ())
+    )
+    if fields.get("keeps"):
+        older = find_keep(ring("two", name="older"), world, None)
+        assert older is not None
+        world = replace(world, keeps=(replace(older, since="2026-11-20T22:00:00Z"),))
+    infeasible = InfeasibleGroups()
+
+    assert find_keep(ring("r0"), world, None, infeasible) is None
+    assert not infeasible.has(ring("r0"), world)
+
+
+def test_a_group_with_a_pod_that_may_get_a_chance_is_asked_about_again() -> None:
+    request_ = ring("r0", "r1", "unknown")
+    request_ = replace(request_, group=replace(request_.group, min_count=2))
+    world, infeasible = cluster(INFEASIBLE, *large("r0", "r1", count=3)), InfeasibleGroups()
+
+    assert find_keep(request_, world, None, infeasible) is None
+    assert not infeasible.has(request_, world)
+
+
 # --- when -----------------------------------------------------------------------------------------
 
 
@@ -243,6 +429,25 @@ def test_few_groups_keep_devices_and_one_of_each_namespace() -> None:
 
     assert [entry.group for entry in chosen] == ["g7", "g0", "g1", "g2"]
     assert len(chosen) == MAX_KEEPS
+
+
+def test_a_group_that_four_more_important_ones_come_before_keeps_nothing() -> None:
+    """Nor does a younger one of a namespace; nothing is searched for them."""
+
+    def candidate(name: str, namespace: str, priority: int = 0) -> Keep:
+        keep = keep_without_devices(ring("r0", name=name))
+        return replace(keep, namespace=namespace, priority=priority)
+
+    memory = GroupMemory()
+    for number in range(MAX_KEEPS):
+        assert memory.may_keep(candidate(f"g{number}", f"n{number}"))
+        memory.replace_keep(f"group-g{number}", candidate(f"g{number}", f"n{number}"))
+
+    assert not memory.may_keep(candidate("young", "other", priority=-1))
+    assert not memory.may_keep(candidate("young", "n0", priority=-1))
+    assert memory.may_keep(candidate("important", "other", priority=1))
+    assert memory.may_keep(candidate("important", "n3", priority=1))
+    assert memory.may_keep(candidate("g3", "n3")), "its own devices do not come before it"
 
 
 def test_a_keep_ends_with_its_group() -> None:
