@@ -180,7 +180,7 @@ class Code(StrEnum):
     ALLOCATION_IGNORED = "allocationIgnored"
     """An annotation assigns devices by number, as in a restored pod; the scheduler allocates anew."""
     GPUS_IN_PARTS = "gpusInParts"
-    """Pods have a part of a GPU each by time slicing or MPS, and a DRA driver would give each a whole one."""
+    """Pods have a part of a GPU each by time slicing, MPS or MIG, and a DRA driver would give each a whole one, or none."""
     HOST_NETWORK_NIC = "hostNetworkNic"
     """A pod in the host's network requests a NIC, which its driver could not move into the pod."""
     KEPT_BESIDE_CLAIMS = "keptBesideClaims"

@@ -111,7 +111,8 @@ FIXES: Final[Mapping[str, str]] = {
     "amountRoundedUp": "Request an amount that is a multiple of the driver's step.",
     "allocationIgnored": "Remove the annotation.",
     "gpusInParts": "Take the sharing out of the device plugin's configuration before the migration, let the pods request "
-    "a share with its memory, or plan with --time-slicing whole.",
+    "a share with its memory, or plan with --time-slicing whole. MIG devices need the plugin's strategy mixed, and pods that "
+    "request them by their size.",
     "hostNetworkNic": "Remove hostNetwork, or remove the key.",
     "keptBesideClaims": "None needed unless the pod depends on the alignment; else take the key out of "
     "translation.keep.",

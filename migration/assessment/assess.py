@@ -286,7 +286,7 @@ def complete_assessment(
             unserved=unserved,
             converts_quotas=cluster.converts_quotas,
         ),
-        *check_parts(cluster.sliced, in_parts),
+        *check_parts(cluster.workloads, cluster.state.pods, cluster.sliced),
         *check_shares(cluster.workloads, cluster.version),
         *check_device_quotas(cluster.workloads, cluster.state),
     )
@@ -367,7 +367,7 @@ def assess_cluster(
         profiles.values(),
     )
     target_of = partial(find_target, profiles=profiles, drivers=options.profiles)
-    sliced = {} if gives_whole else sliced_nodes(nodes)
+    sliced = sliced_nodes(nodes, gives_whole=gives_whole)
     # Nobody knows which of the devices are free that pods have parts of.
     assumed_inventory = without_nodes(
         assume_inventory(nodes, target_of, frozenset(state.classes)), sliced
@@ -409,7 +409,7 @@ def assess_cluster(
         ]
         if assessed_workload is not None
     )
-    workloads = tuple(with_parts(workloads, pods_in_parts(workloads, assumed_state.pods, sliced)))
+    workloads = with_parts(workloads, assumed_state.pods, sliced)
     wide_mappings = (
         mappable_names.wide_mappings(key for workload in workloads for key in workload.keys)
         if mapped_resources is not None

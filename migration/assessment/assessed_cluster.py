@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from answers.model.cluster_state import ClusterState
+from migration.assessment.blockers import GpuParts
 from migration.assessment.node_devices import NodeDevices
 from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.replaced_lines import ReplacedLines
@@ -25,8 +26,8 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
             which no line can be added, each with the reason.
         replaced_lines: Lines of ResourceQuotas that a migration removes, since DeviceQuotas count both sides.
         unknown_devices: Node to what its device plugins offer, for nodes whose devices are not known.
-        sliced: Nodes that offer each device several times, with the number; none where each of their pods may get a
-            whole one.
+        sliced: Nodes that offer parts of GPUs under the name of whole ones; none that offer each several times, where each
+            of their pods may get a whole one.
         converts_quotas: The workloads are evaluated by the quotas as they would be converted.
         wide_mappings: The mappings of keys of pods that give other devices, too; all else is as if the classes mapped
             nothing, since a migration takes the names from them first.
@@ -41,7 +42,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     quotas_left: Mapping[str, Mapping[str, str]] = {}
     replaced_lines: tuple[ReplacedLines, ...] = ()
     unknown_devices: Mapping[str, tuple[str, ...]] = {}
-    sliced: Mapping[str, int] = {}
+    sliced: Mapping[str, GpuParts] = {}
     converts_quotas: bool = True
     wide_mappings: tuple[WideMapping, ...] = ()
     other_drivers: frozenset[str] = frozenset()

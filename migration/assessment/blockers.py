@@ -13,7 +13,7 @@ from answers.model.cluster_state import ClusterState
 from answers.model.kubernetes_version import OLDEST_KUBERNETES, format_version, parse_version
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info
-from findings.text import count_text
+from findings.text import count_text, join_names
 from kube.api.core import Node, Pod
 from kube.api.workloads import resolve_path
 from migration.assessment.capacity import (
@@ -26,6 +26,7 @@ from migration.assessment.capacity import (
 from migration.assessment.node_devices import NodeDevices
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from translation.vocabularies.hami.keys import NODE_REGISTER
+from translation.vocabularies.nvidia import MIG_PREFIX
 
 OLDEST_NVIDIA_DRIVER: Final = 580
 """Source: NVIDIA's DRA driver for GPUs, prerequisites of release 25.12."""
@@ -52,6 +53,10 @@ STOP_SHARING: Final = (
     "serve these nodes"
 )
 FIX: Final = f"{STOP_SHARING}; or plan with {TIME_SLICING} {WHOLE}, if each pod may get a whole one"
+_MIG_FIX: Final = (
+    "let the device plugin offer them under the names of their sizes (MIG strategy mixed), and the pods request these, such "
+    "as {}; GKE's own plugin cannot, so move its pods to nodes without partitions; then plan again from a new snapshot"
+)
 
 
 class Blocker(msgspec.Struct, frozen=True, kw_only=True):
@@ -333,13 +338,35 @@ def _is_queued(workload: AssessedWorkload, pods: list[Pod]) -> bool:
 # --- parts of devices -----------------------------------------------------------------------------
 
 
-def sliced_nodes(nodes: Iterable[NodeDevices]) -> dict[str, int]:
-    """Return the nodes that offer each device several times, with the number of times.
+class GpuParts(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of GPUs that a device plugin offers under the name of whole ones.
+
+    Attributes:
+        times: The times that it offers each device.
+        mig_size: The size of the MIG devices that it offers; empty if it offers GPUs.
+    """
+
+    times: int = 1
+    mig_size: str = ""
+
+
+def sliced_nodes(nodes: Iterable[NodeDevices], *, gives_whole: bool) -> dict[str, GpuParts]:
+    """Return the nodes that offer parts of GPUs under the name of whole ones.
+
+    Args:
+        nodes: The nodes with devices.
+        gives_whole: Nodes that offer each GPU several times are left out, since each pod may get a whole one; a node of
+            MIG devices has none.
 
     Source: NVIDIA/k8s-device-plugin, api/config/v1 (sharing.timeSlicing, sharing.mps): without `renameByDefault` a part
-    has the resource name of a whole device, and its node the label `nvidia.com/gpu.replicas`.
+    has the resource name of a whole device, and its node the label `nvidia.com/gpu.replicas`. With the MIG strategy
+    `single` a MIG device has it.
     """
-    return {node.node: node.replicas for node in nodes if node.replicas > 1}
+    return {
+        node.node: GpuParts(times=node.replicas, mig_size=node.mig_size)
+        for node in nodes
+        if node.mig_size or (node.replicas > 1 and not gives_whole)
+    }
 
 
 def times_text(counts: Iterable[int]) -> str:
@@ -348,17 +375,28 @@ def times_text(counts: Iterable[int]) -> str:
     return f"{' or '.join(map(str, numbers))} times"
 
 
+def sizes_text(parts: Iterable[GpuParts]) -> str:
+    """Return the sizes of MIG devices, such as `1g.5gb`; empty without one."""
+    return join_names(sorted({entry.mig_size for entry in parts if entry.mig_size}))
+
+
+def fix_for_parts(parts: Collection[GpuParts]) -> str:
+    """Return the ways on for nodes that offer parts of GPUs of one form."""
+    sizes = [f"{MIG_PREFIX}{entry.mig_size}" for entry in parts if entry.mig_size]
+    return _MIG_FIX.format(join_names(sorted(set(sizes)))) if sizes else FIX
+
+
 def pods_in_parts(
     workloads: Iterable[AssessedWorkload],
     pods: Mapping[tuple[str, str], Pod],
-    sliced: Mapping[str, int],
+    sliced: Collection[str],
 ) -> dict[str, int]:
     """Return workload, as `Kind/namespace/name`, to the number of its pods that have a part of a device.
 
     Args:
         workloads: The cluster's workloads.
         pods: The pods by namespace and name.
-        sliced: The nodes that offer each device several times.
+        sliced: The nodes that offer parts of devices.
     """
     numbers = {
         workload.key.reference: sum(
@@ -370,32 +408,76 @@ def pods_in_parts(
     return {reference: number for reference, number in numbers.items() if number}
 
 
-def check_parts(sliced: Mapping[str, int], in_parts: Mapping[str, int]) -> Iterator[Blocker]:
-    """Yield a blocker for the pods that have a part of a GPU each, since a DRA driver gives each a whole one."""
-    if in_parts:
+def check_parts(
+    workloads: Sequence[AssessedWorkload],
+    pods: Mapping[tuple[str, str], Pod],
+    sliced: Mapping[str, GpuParts],
+) -> Iterator[Blocker]:
+    """Yield a blocker for the pods that have parts of GPUs of each form, since no claim gives them these.
+
+    Args:
+        workloads: The cluster's workloads.
+        pods: The pods by namespace and name.
+        sliced: The nodes that offer parts of GPUs.
+    """
+    for parts in _by_form(sliced):
+        numbers = pods_in_parts(workloads, pods, parts)
+        if not numbers:
+            continue
+        place = f"{count_text(sum(numbers.values()), 'pod')} on {count_text(len(parts), 'node')}"
+        sizes = sizes_text(parts.values())
+        text = (
+            f"{place} have a MIG device each: the device plugin offers those of {sizes} under the name of GPUs, and with "
+            "claims each pod would wait for a whole GPU, which a DRA driver does not publish there"
+            if sizes
+            else f"{place} have a part of a GPU each: the device plugin offers every one "
+            f"{times_text(entry.times for entry in parts.values())} under the name of whole ones (time slicing or MPS), and "
+            "with claims each pod would get a whole one"
+        )
         yield Blocker(
             code=Code.GPUS_IN_PARTS.value,
-            message=f"{count_text(sum(in_parts.values()), 'pod')} on {count_text(len(sliced), 'node')} have a part of a "
-            f"GPU each: the device plugin offers every one {times_text(sliced.values())} under the name of whole ones (time "
-            "slicing or MPS), and with claims each pod would get a whole one; they are not placed here, and plan holds their "
-            "nodes",
-            fix=FIX,
-            objects=tuple(in_parts),
+            message=f"{text}; they are not placed here, and plan holds their nodes",
+            fix=fix_for_parts(parts.values()),
+            objects=tuple(numbers),
         )
 
 
 def with_parts(
-    workloads: Iterable[AssessedWorkload], in_parts: Mapping[str, int]
-) -> Iterator[AssessedWorkload]:
-    """Yield workloads, those of pods with a part of a device each with a finding."""
-    for workload in workloads:
-        number = in_parts.get(workload.key.reference)
-        if number is None:
-            yield workload
-            continue
-        text = f"{count_text(number, 'pod')} of it have a part of a GPU each, and would get a whole one"
-        finding = info(Code.GPUS_IN_PARTS, FieldPath.of(), text, fix=FIX)
-        yield msgspec.structs.replace(workload, findings=(*workload.findings, finding))
+    workloads: Sequence[AssessedWorkload],
+    pods: Mapping[tuple[str, str], Pod],
+    sliced: Mapping[str, GpuParts],
+) -> tuple[AssessedWorkload, ...]:
+    """Return workloads, those of pods with a part of a device each with a finding; arguments as of `check_parts`."""
+    findings: dict[str, list[Finding]] = {}
+    for parts in _by_form(sliced):
+        fix = fix_for_parts(parts.values())
+        text = (
+            "have a MIG device each under the name of a GPU, and would wait for a whole one"
+            if sizes_text(parts.values())
+            else "have a part of a GPU each, and would get a whole one"
+        )
+        for reference, number in pods_in_parts(workloads, pods, parts).items():
+            finding = info(
+                Code.GPUS_IN_PARTS,
+                FieldPath.of(),
+                f"{count_text(number, 'pod')} of it {text}",
+                fix=fix,
+            )
+            findings.setdefault(reference, []).append(finding)
+    return tuple(
+        msgspec.structs.replace(workload, findings=(*workload.findings, *own))
+        if (own := findings.get(workload.key.reference))
+        else workload
+        for workload in workloads
+    )
+
+
+def _by_form(sliced: Mapping[str, GpuParts]) -> Iterator[dict[str, GpuParts]]:
+    """Yield the nodes that offer each GPU several times, and those of MIG devices, if there are some."""
+    for is_mig in (False, True):
+        nodes = {name: parts for name, parts in sliced.items() if bool(parts.mig_size) is is_mig}
+        if nodes:
+            yield nodes
 
 
 def reduced(

@@ -23,7 +23,13 @@ from translation.reading.arbiter import NICS, VOCABULARIES
 from translation.reading.claim_blind_objects import MAX_KEYS
 from translation.reading.untranslated_keys import is_device_key
 from translation.vocabularies.hami.keys import NODE_REGISTER
-from translation.vocabularies.nvidia import MIG_PREFIX
+from translation.vocabularies.nvidia import (
+    GKE_CLIENTS,
+    GKE_PARTITION,
+    GKE_STRATEGY,
+    MIG_PREFIX,
+    MIG_PRODUCT,
+)
 
 PRODUCT: Final = "nvidia.com/gpu.product"
 MEMORY: Final = "nvidia.com/gpu.memory"
@@ -78,6 +84,8 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
             legacy ones, as with NICs beside the GPUs of a device plugin.
         is_unreadable: HAMi has registered devices that cannot be read, so nothing is known of them.
         replicas: The times that its device plugin offers each GPU under the name of whole ones.
+        mig_size: The size of the MIG devices that its device plugin offers under that name, such as `1g.5gb`; empty if
+            these are GPUs.
     """
 
     node: str
@@ -86,6 +94,7 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
     published: int = 0
     is_unreadable: bool = False
     replicas: int = 1
+    mig_size: str = ""
 
 
 class _Registered(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,6 +186,7 @@ def _node(
         legacy=legacy,
         published=device_count,
         replicas=max((read_replicas(node.labels, key) for key in keys), default=1),
+        mig_size=read_mig_size(node.labels) if GPU in keys else "",
     )
 
 
@@ -207,10 +217,26 @@ def _serves(profile: Profile, key: str) -> bool:
 
 
 def read_replicas(labels: Mapping[str, str], key: str = GPU) -> int:
-    """Return the number of times that a device plugin offers each device of a name; 1 by default."""
-    text = labels.get(f"{key}{REPLICAS}", "")
-    is_number = text.isascii() and text.isdigit() and len(text) < 10
-    return max(1, int(text)) if is_number else 1
+    """Return the number of times that a device plugin offers each device of a name; 1 by default.
+
+    Source: GKE's labels of nodes with GPUs that pods share, of which the plugin offers each to so many clients.
+    """
+    texts = [labels.get(f"{key}{REPLICAS}", "")]
+    if key == GPU and labels.get(GKE_STRATEGY):
+        texts.append(labels.get(GKE_CLIENTS, ""))
+    numbers = [int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 10]
+    return max([1, *numbers])
+
+
+def read_mig_size(labels: Mapping[str, str]) -> str:
+    """Return the size of the MIG devices that a device plugin offers as `nvidia.com/gpu`; empty if it offers GPUs.
+
+    Source: NVIDIA/k8s-device-plugin, docs/gpu-feature-discovery (MIG strategy `single`), and GKE's label of nodes whose
+    GPUs are partitioned.
+    """
+    size = labels.get(PRODUCT, "").removesuffix(_SHARED).partition(MIG_PRODUCT)[2]
+    # A product may have the letters in its own name.
+    return labels.get(GKE_PARTITION, "") or (size if size[:1].isdigit() else "")
 
 
 def labels_of_sharing(labels: Mapping[str, str]) -> tuple[str, ...]:

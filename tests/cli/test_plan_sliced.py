@@ -24,6 +24,20 @@ def sliced_node(name: str, **labels: str) -> dict[str, Any]:
     return plugin_node(name, 16, **{**SLICED, **labels})
 
 
+MIG = "nvidia.com/mig-1g.5gb"
+GKE = "cloud.google.com/gke-"
+GKE_SHARED = {f"{GKE}gpu-sharing-strategy": "mps", f"{GKE}max-shared-clients-per-gpu": "4"}
+MIG_LABELS = {
+    "product": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"},
+    "shared product": {
+        "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED",
+        "nvidia.com/gpu.replicas": "2",
+    },
+    "GKE": {f"{GKE}gpu-partition-size": "1g.5gb"},
+}
+"""Labels of nodes whose plugin calls MIG devices GPUs."""
+
+
 def fleet() -> Objects:
     """Return a cluster with more pods than GPUs on the nodes that share them, and one on another node."""
     notebooks = workload("nb", {GPU: "1"}, ["ts-0"] * 6 + ["ts-1"] * 6, namespace="lab")
@@ -134,6 +148,98 @@ def test_a_translated_workload_holds_its_namespace(tmp_path: Path) -> None:
     assert "Namespace//team" not in held
 
 
+@pytest.mark.parametrize("strategy", ["time-sharing", "mps"])
+def test_gpus_that_gke_shares_are_parts(tmp_path: Path, strategy: str) -> None:
+    """They were whole GPUs: a plan waited for four devices of each, and the wave stopped at a drained node."""
+    labels = {**GKE_SHARED, f"{GKE}gpu-sharing-strategy": strategy}
+    nodes = [node("ts-0", {GPU: "4"}, labels, {}), plugin_node("gpu-0"), namespace("lab")]
+    notebooks = workload("nb", {GPU: "1"}, ["ts-0"] * 3, namespace="lab")
+
+    plan = planned(tmp_path, [*nodes, *notebooks])
+    whole = planned(tmp_path, [*nodes, *notebooks[:2]], "--time-slicing", "whole")
+
+    assert HELD == held_objects(plan)["Node//ts-0"]
+    assert [["gpu-0"]] == [names for names, _ in waves(plan)]
+    devices = {node["name"]: node["devices"] for wave in whole["waves"] for node in wave["nodes"]}
+    assert {"gpu.nvidia.com": 1} == devices["ts-0"]
+
+
+@pytest.mark.parametrize("clients", ["1", "x", ""])
+def test_gpus_of_gke_with_one_client_are_whole(tmp_path: Path, clients: str) -> None:
+    labels = {**GKE_SHARED, f"{GKE}max-shared-clients-per-gpu": clients}
+
+    plan = planned(tmp_path, [node("gpu-0", {GPU: "4"}, labels, {}), plugin_node("gpu-1")])
+
+    assert {} == held_objects(plan)
+
+
+@pytest.mark.parametrize("options", [(), ("--time-slicing", "whole")], ids=["hold", "whole"])
+@pytest.mark.parametrize("labels", MIG_LABELS.values(), ids=MIG_LABELS.keys())
+def test_mig_devices_under_the_name_of_gpus_are_held(
+    tmp_path: Path, labels: dict[str, str], options: tuple[str, ...]
+) -> None:
+    """They were whole GPUs: after the switch there were seven MIG devices, and no pod with that name got one."""
+    nodes = [node("m-0", {GPU: "7"}, labels, {}), plugin_node("gpu-0"), plugin_node("gpu-1")]
+    small = workload("small", {GPU: "1"}, ["m-0"] * 3, namespace="lab")
+
+    plan = planned(tmp_path, [*nodes, namespace("lab"), *small], *options)
+
+    held = held_objects(plan)
+    assert {"Node//m-0", "Deployment/lab/small"} == held.keys()
+    assert "offers MIG devices of 1g.5gb under the name of GPUs" in held["Node//m-0"]
+    assert "a MIG device each" in held["Deployment/lab/small"]
+    (fix,) = {entry["fix"] for entry in plan["held"]}
+    assert "MIG strategy mixed" in fix
+    assert "nvidia.com/mig-1g.5gb" in fix
+    assert ["gpu-0", "gpu-1"] == sorted(name for names, _ in waves(plan) for name in names)
+
+
+def test_a_product_with_mig_in_its_own_name_is_a_gpu(tmp_path: Path) -> None:
+    labels = {"nvidia.com/gpu.product": "NVIDIA-MIG-READY"}
+
+    plan = planned(tmp_path, [node("gpu-0", {GPU: "4"}, labels, {}), plugin_node("gpu-1")])
+
+    assert {} == held_objects(plan)
+
+
+def test_mig_devices_that_their_plugin_offers_by_size_move(tmp_path: Path) -> None:
+    """That is the way on that the plan names."""
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/mig.strategy": "mixed"}
+    nodes = [node(f"m-{number}", {MIG: "7"}, labels, {}) for number in range(2)]
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *workload("small", {MIG: "1"}, ["m-0"])])
+
+    assert {} == held_objects(plan)
+
+
+def test_assess_names_the_pods_of_both_forms(tmp_path: Path) -> None:
+    mig = node("m-0", {GPU: "7"}, MIG_LABELS["product"], {})
+    objects = [*fleet(), mig, *workload("both", {GPU: "1"}, ["m-0", "m-0", "ts-0"])]
+
+    answer = assessed(tmp_path, objects)
+
+    parts, small = answer["blockers"]
+    assert ["gpusInParts", "gpusInParts"] == [parts["code"], small["code"]]
+    assert parts["message"].startswith("13 pods on 2 nodes have a part of a GPU each")
+    assert small["message"].startswith("2 pods on 1 node have a MIG device each")
+    assert ["Deployment/team/both"] == small["objects"]
+    assert (1, 1) == (answer["capacity"]["placed"], answer["capacity"]["pods"])
+    codes = {entry["object"]: entry["codes"] for entry in answer["workloads"]}
+    assert ["gpusInParts"] == codes["Deployment/team/both"]
+    sizes = {entry["name"]: entry["migSize"] for entry in answer["nodes"]}
+    assert {"m-0": "1g.5gb"} == {name: size for name, size in sizes.items() if size}
+
+
+def test_assess_has_a_row_of_mig_devices_under_the_name_of_gpus(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    nodes = [node(f"m-{number}", {GPU: "7"}, MIG_LABELS["GKE"], {}) for number in range(2)]
+    file.write_text(dump_yaml(nodes))
+
+    text = " ".join(drawbridge("assess", "--snapshot", file).stdout.split())
+
+    assert "2 nodes offer MIG devices of 1g.5gb under the name of GPUs: plan holds them" in text
+
+
 @pytest.mark.parametrize("replicas", ["1", "0", "x", ""])
 def test_nodes_that_offer_each_gpu_once_move(tmp_path: Path, replicas: str) -> None:
     nodes: list[dict[str, Any]] = [plugin_node("gpu-0"), plugin_node("gpu-1"), namespace("team")]
@@ -162,6 +268,7 @@ def test_assess_names_the_pods_and_places_the_others(tmp_path: Path) -> None:
     [
         (GPU, {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.count": "4"}, 4),
         (GPU, {"nvidia.com/gpu.replicas": "4"}, 4),
+        (GPU, GKE_SHARED, 4),
         ("nvidia.com/mig-1g.10gb", {"nvidia.com/mig-1g.10gb.replicas": "4"}, 4),
     ],
 )
@@ -183,6 +290,16 @@ def test_whole_gpus_may_stray_to_nodes_that_offer_parts(tmp_path: Path) -> None:
         "may get a node with time slicing (ts-0, ts-1), which offers parts of GPUs under the name"
     )
     assert any(stray in note for note in notes)
+
+
+def test_whole_gpus_may_stray_to_nodes_that_offer_mig_devices(tmp_path: Path) -> None:
+    mig = node("m-0", {GPU: "7"}, MIG_LABELS["product"], {})
+    web = workload("web", {GPU: "1"}, ["gpu-0"])
+
+    plan = planned(tmp_path, [mig, plugin_node("gpu-0"), plugin_node("gpu-1"), *web])
+
+    notes = [note for wave in plan["waves"] for note in wave["notes"]]
+    assert any("may get a node with MIG (m-0), which offers MIG devices" in note for note in notes)
 
 
 def test_inventory_says_where_devices_are_offered_in_parts(tmp_path: Path) -> None:

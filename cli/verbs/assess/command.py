@@ -48,11 +48,12 @@ class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
     fix: str
 
 
-class NodeDocument(msgspec.Struct, frozen=True, kw_only=True):
+class NodeDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A node with devices; `assumed` is false if ResourceSlices publish all of them.
 
     Attributes:
         replicas: The times that its device plugin offers each GPU under the name of whole ones.
+        mig_size: The size of the MIG devices that its device plugin offers under that name; empty if these are GPUs.
     """
 
     name: str
@@ -60,6 +61,7 @@ class NodeDocument(msgspec.Struct, frozen=True, kw_only=True):
     devices: int
     assumed: bool
     replicas: int = 1
+    mig_size: str = ""
 
 
 class UnplacedDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,6 +235,7 @@ def build_document(
                 devices=node.published or len(node.legacy),
                 assumed=not node.published,
                 replicas=node.replicas,
+                mig_size=node.mig_size,
             )
             for node in assessment.nodes
             if node.source is not None

@@ -206,10 +206,18 @@ def _nodes(assessment: Assessment) -> Iterator[Row]:
         yield Row(
             label="nodes", text=f"{count_text(number, 'node')}, {source.value}: {', '.join(parts)}"
         )
-    for times, number in sorted(Counter(node.replicas for node in assessment.nodes).items()):
-        if times > 1:
+    forms = Counter((node.mig_size, node.replicas) for node in assessment.nodes)
+    for (size, times), number in sorted(forms.items()):
+        offer = f"{count_text(number, 'node')} offer{'s' if number == 1 else ''}"
+        if size:
             text = (
-                f"{count_text(number, 'node')} offer{'s' if number == 1 else ''} each GPU {times} times (time slicing or "
+                f"{offer} MIG devices of {size} under the name of GPUs: plan holds them, since with claims each pod would "
+                "wait for a whole one"
+            )
+            yield Row(label="nodes", text=text)
+        elif times > 1:
+            text = (
+                f"{offer} each GPU {times} times (time slicing or "
                 "MPS): plan holds them, since with claims each pod would get a whole one"
             )
             yield Row(label="nodes", text=text)

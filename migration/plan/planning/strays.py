@@ -33,7 +33,7 @@ def with_strays(
 ) -> Wave:
     """Return a wave with notes on pods of whole GPUs that may get a node that offers parts of GPUs.
 
-    HAMi and time slicing offer these under the resource name of whole GPUs, and kube-scheduler looks at the name. On a
+    HAMi, time slicing and MIG offer these under the resource name of whole GPUs, and kube-scheduler looks at the name. On a
     node of a device plugin such pods run today; HAMi's webhook does not know them, or they would have its scheduler.
 
     Args:
@@ -51,9 +51,11 @@ def with_strays(
         and during[name].state is NodeState.PLUGIN
     }
     strays: set[str] = set()
+    with_mig = {name for name, parts in cluster.sliced.items() if parts.mig_size}
     for names, place, offered, label in (
         (of_hami, "of HAMi", "shares", _HAMI_LABEL),
-        (cluster.sliced.keys(), "with time slicing", "parts of GPUs", ""),
+        (cluster.sliced.keys() - with_mig, "with time slicing", "parts of GPUs", ""),
+        (with_mig, "with MIG", "MIG devices", ""),
     ):
         sharing = [node for node in cluster.state.nodes if node.metadata.name in names]
         places = {

@@ -11,7 +11,7 @@ from findings.text import join_names
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.blockers import FIX, times_text
+from migration.assessment.blockers import GpuParts, fix_for_parts, sizes_text, times_text
 from migration.assessment.capacity import class_names
 from migration.assessment.equivalence import selected_labels
 from migration.assessment.evidence import Evidence, is_ready, mapping_at
@@ -48,9 +48,17 @@ _IN_PARTS: Final = (
     "its pods have a part of a GPU each on nodes that offer every one {} under the name of whole ones, and a DRA driver "
     "would give each a whole one"
 )
+_IN_MIG: Final = (
+    "its pods have a MIG device each on nodes that offer those of {} under the name of GPUs, and with a DRA driver each "
+    "would wait for a whole GPU"
+)
 _SLICED: Final = (
     "its device plugin offers each GPU {} (time slicing or MPS), and a DRA driver would give a whole one to each pod that "
     "has a part of one"
+)
+_MIG: Final = (
+    "its device plugin offers MIG devices of {} under the name of GPUs, and a DRA driver publishes no GPU there, so a pod "
+    "with that name would wait"
 )
 _RUNS_BOUND: Final = "pods of {} run on it with a PersistentVolume of it, and would get claims"
 CORDONED: Final = "it is cordoned, and the end of its wave would uncordon it"
@@ -285,30 +293,38 @@ def bound_workloads(
 def sliced_workloads(
     workloads: Iterable[AssessedWorkload],
     nodes_of: Mapping[str, Iterable[str]],
-    sliced: Mapping[str, int],
+    sliced: Mapping[str, GpuParts],
 ) -> Iterator[Unmovable]:
-    """Yield the workloads with pods that have a part of a GPU each, and would get a whole one.
+    """Yield the workloads with pods that have a part of a GPU each, and would get a whole one, or none.
 
     Args:
         workloads: The cluster's workloads.
         nodes_of: Workload to the nodes of its pods.
-        sliced: The nodes that offer each GPU several times, with the number.
+        sliced: The nodes that offer parts of GPUs under the name of whole ones.
     """
     for workload in workloads:
-        own = [name for name in nodes_of[workload.key.reference] if name in sliced]
+        own = [sliced[name] for name in nodes_of[workload.key.reference] if name in sliced]
         if own and workload.result is not None:
-            times = times_text(sliced[name] for name in own)
+            sizes, times = sizes_text(own), times_text(parts.times for parts in own)
+            reason = _IN_MIG.format(sizes) if sizes else _IN_PARTS.format(times)
             yield Unmovable(
-                workload, _IN_PARTS.format(times), _SLICED.format(times), FIX, nodes=frozenset()
+                workload, reason, _sliced_text(own), fix_for_parts(own), nodes=frozenset()
             )
 
 
-def held_sliced(sliced: Mapping[str, int]) -> Iterator[Held]:
-    """Yield the nodes that offer each GPU several times."""
-    for name, times in sliced.items():
+def held_sliced(sliced: Mapping[str, GpuParts]) -> Iterator[Held]:
+    """Yield the nodes that offer parts of GPUs under the name of whole ones."""
+    for name, parts in sliced.items():
         if is_name(name):
-            text = _SLICED.format(times_text([times]))
-            yield Held(object=f"Node//{name}", reason=text, fix=FIX)
+            text = _sliced_text([parts])
+            yield Held(object=f"Node//{name}", reason=text, fix=fix_for_parts([parts]))
+
+
+def _sliced_text(parts: Sequence[GpuParts]) -> str:
+    sizes = sizes_text(parts)
+    return (
+        _MIG.format(sizes) if sizes else _SLICED.format(times_text(entry.times for entry in parts))
+    )
 
 
 def pods_on(
