@@ -25,6 +25,7 @@ case "$words" in *current-context*) echo chosen; exit 0;; *kube-system*) echo "$
 # All workloads of the plan are there, and no earlier run has left a node cordoned.
 case "$words" in *spec.unschedulable*) exit 0;; esac
 case "$words" in *"--ignore-not-found --output=name"*) echo object; exit 0;; esac
+case "$words" in *status.allocatable*) echo 999; exit 0;; esac
 # HAMi's chart is installed, as the plan asks a person to.
 case "$words" in *daemonsets*) echo hami-core-gpu.project-hami.io; exit 0;; esac
 echo "$program$words" >> "@CALLS@"

@@ -7,6 +7,7 @@ cluster becomes a command.
 import shlex
 from typing import Final
 
+from cli.runbooks.node_functions import NODE_FUNCTIONS
 from findings.text import printable
 from migration.plan.model.plan import ClusterIdentity
 
@@ -50,6 +51,8 @@ evicting=
 again=
 most_seconds=1800
 leave_seconds=600
+offer_seconds=600
+fewer_seconds=60
 while [ "$#" -gt 0 ]; do
   option="${1%%=*}"
   case "$1" in
@@ -85,7 +88,10 @@ kubectl() {
     restart "${@:3}"
     return
   fi
-  noted kubectl "$@" && command kubectl ${context:+"--context=$context"} "$@"
+  case "$1 ${2:-}" in
+    cordon* | uncordon* | drain* | 'annotate node' | 'label node' | 'taint node') on_nodes "$@" ;;
+    *) noted kubectl "$@" && command kubectl ${context:+"--context=$context"} "$@" ;;
+  esac
 }
 # Whether somebody has deleted the object $1 of the namespace $2, which is said. An object that cannot be read is there.
 is_gone() {
@@ -111,7 +117,7 @@ restart() {
   command kubectl ${context:+"--context=$context"} rollout restart "$place" "${targets[@]}"
 }
 helm() { noted helm "$@" && command helm ${context:+"--kube-context=$context"} "$@"; }
-drawbridge() { noted drawbridge "$@" && command drawbridge "$@" ${context:+"--context=$context"}; }
+@NODES@
 
 # Change the object $1 of the namespace $2 by the JSON Patch $3, which tests the values of the plan first;
 # nothing is done where those of the JSON Patch $4, which has tests alone, are there already, nor to an object that is
@@ -150,12 +156,12 @@ change_object() {
 guarded=
 guarded_before=
 drained=' '
-# A line for each node with the labels of its switch, and whether it is drained `with` or `without` them; the nodes that
-# this run has cordoned; and those that an earlier run has drained and left cordoned.
+# A line for each node with the labels that it has if it was drained; the nodes that this run has cordoned; and those that
+# an earlier run has drained and left cordoned.
 drained_nodes=
 cordoned=' '
 left_drained=' '
-drained_if() { drained_nodes="$drained_nodes$2 $1 $3"$'\n'; }
+drained_with() { drained_nodes="$drained_nodes$1 $2"$'\n'; }
 # Note before each command of kubectl what an aborted script has to know.
 note_guards() {
   local node="${3:-}" word marks='' before=''
@@ -182,14 +188,14 @@ has_annotation() {
 }
 # Note the node $1 if an earlier run has drained it and left it cordoned; this run has cordoned none of its own yet.
 note_cordoned() {
-  local node state labels is_switched words=(get nodes --output=name)
+  local node labels words=(get nodes --output=name)
   if [[ "$cordoned" == *" $1 "* ]]; then return; fi
   cordoned="$cordoned$1 "
   words+=("--field-selector=metadata.name=$1,spec.unschedulable=true")
-  while read -r node state labels; do
-    if [ "$node" != "$1" ] || [ -z "$(find_nodes "${words[@]}")" ]; then continue; fi
-    is_switched="$(find_nodes "${words[@]}" "--selector=$labels")"
-    case "$state${is_switched:+ them}" in 'with them' | without) left_drained="$left_drained$1 " ;; esac
+  while read -r node labels; do
+    if [ "$node" = "$1" ] && [ -n "$(find_nodes "${words[@]}" "--selector=$labels")" ]; then
+      left_drained="$left_drained$1 "
+    fi
   done <<<"$drained_nodes"
 }
 # Print the nodes that a question finds; none if there is no answer.
@@ -226,6 +232,7 @@ wait_for_slices() {
     if [ "$SECONDS" -ge "$end" ]; then break; fi
     sleep 2
   done
+  if is_gone_node "$1"; then return; fi
   printf '%s still publishes devices of %s (%s), and the device plugin offers the same ones: ' \
     "$2" "$1" "$(paste -s -d ' ' - <<<"$left")" >&2
   printf 'see that its pod has left the node, and delete the slices if it has\n' >&2
@@ -451,7 +458,8 @@ def head(title: str, path: str = f"../{CLUSTER_SCRIPT}") -> str:
 
 def cluster_script(cluster: ClusterIdentity) -> str:
     """Return the part that all scripts share; it stops at another cluster."""
-    return _SHARED.replace("@UID@", quoted(cluster.uid)).replace("@SERVER@", quoted(cluster.server))
+    script = _SHARED.replace("@NODES@\n", NODE_FUNCTIONS)
+    return script.replace("@UID@", quoted(cluster.uid)).replace("@SERVER@", quoted(cluster.server))
 
 
 def command(*words: str) -> str:

@@ -34,8 +34,9 @@ DELETE_TIMEOUT: Final = "10m"
 """The time for which an object may be on its way; with a finalizer that nobody removes, kubectl would wait for ever."""
 NODE_TIMEOUT: Final = "10m"
 QUOTA_TIMEOUT: Final = "2m"
-TAINT: Final = f"{GROUP}/given-back"
-"""The key of the taint that keeps new pods of DaemonSets from a node until its DRA driver has left."""
+GIVEN_BACK: Final = f"{GROUP}/given-back"
+"""The key of a label for a node from its drain on the way back to its end, and of the taint that keeps new pods of
+DaemonSets from it until its DRA driver has left."""
 
 
 class Part(NamedTuple):
@@ -135,7 +136,8 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
         ]
         drain = [*_giving_back_lines(plan, node), *_later_rollbacks(wave, node)]
         *former, uncordon = _node_parts(path, node, wait, drain, ())
-        released = [*uncordon.commands, *_release_commands([node])]
+        unmark = _label_line(node, [f"{GIVEN_BACK}-"])
+        released = [unmark, *uncordon.commands, *_release_commands([node])]
         parts += [*former, uncordon._replace(commands=released)]
     restarts = [
         *restart_lines(wave, with_claims=True),
@@ -149,15 +151,20 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
 def drained_lines(wave: Wave, *, is_switch: bool) -> Iterator[str]:
     """Yield the labels of nodes that tell a script of the drains of an earlier run.
 
-    A switch sets all of them at once after a drain, and a rollback takes them back in one step or two. They tell nothing
-    of a node that had them before its wave.
+    A switch sets all labels of DRA at once after a drain; they tell nothing of a node that had them before its wave. A
+    rollback takes them off, and nodes that it has not drained may lack them, so it sets a label of its own.
     """
-    nodes = [node for node in wave.nodes if dict(node.labels) != dict(node.former_labels)]
+    nodes = [
+        node
+        for node in wave.nodes
+        if not is_switch or dict(node.labels) != dict(node.former_labels)
+    ]
     if nodes:
         yield "# Cordoned nodes that an earlier run has drained stay so if this one is given up."
     for node in nodes:
-        labels = ",".join(f"{label}={value}" for label, value in node.labels.items())
-        yield command("drained_if", "with" if is_switch else "without", node.name, labels)
+        labels = node.labels if is_switch else {GIVEN_BACK: "true"}
+        text = ",".join(f"{label}={value}" for label, value in labels.items())
+        yield command("drained_with", node.name, text)
 
 
 def switch_script(wave: Wave) -> str:
@@ -332,23 +339,25 @@ def _giving_back_lines(plan: Plan, node: PlannedNode) -> Iterator[str]:
         label: f"{label}-" if value is None else f"{label}={value}"
         for label, value in node.former_labels.items()
     }
+    mark = f"{GIVEN_BACK}=true"
     yield from _drain_lines(node)
     if not node.daemon_sets:
-        yield _label_line(node, [*former.values()])
+        yield _label_line(node, [mark, *former.values()])
         yield from _leaving_lines(plan, node)
         yield from _offered_lines(node)
         return
     of_plugin = [text for label, text in former.items() if label not in of_driver]
     if of_plugin:
-        yield _label_line(node, of_plugin)
+        yield _label_line(node, [mark, *of_plugin])
         yield from _offered_lines(node)
     yield "# These pods stayed, with devices of the driver, and end only while it is there. The taint keeps new ones"
     yield "# away, but for those that tolerate every taint."
-    yield command("kubectl", "taint", "node", node.name, "--overwrite", f"{TAINT}=:NoSchedule")
+    yield command("kubectl", "taint", "node", node.name, "--overwrite", f"{GIVEN_BACK}=:NoSchedule")
     yield from (_delete_pods(entry, node.name) for entry in node.daemon_sets)
-    yield _label_line(node, [text for label, text in former.items() if label in of_driver])
+    labels = [text for label, text in former.items() if label in of_driver]
+    yield _label_line(node, labels if of_plugin else [mark, *labels])
     yield from _leaving_lines(plan, node)
-    yield command("kubectl", "taint", "node", node.name, f"{TAINT}:NoSchedule-")
+    yield command("kubectl", "taint", "node", node.name, f"{GIVEN_BACK}:NoSchedule-")
     if not of_plugin:
         yield from _offered_lines(node)
 
@@ -425,11 +434,7 @@ def _published_lines(node: PlannedNode, verify: str) -> Iterator[str]:
 def _offered_lines(node: PlannedNode) -> Iterator[str]:
     """Yield the commands that wait for the devices of a device plugin."""
     for resource, amount in node.resources.items():
-        escaped = resource.replace(".", r"\.")
-        yield command(
-            *("kubectl", "wait", f"node/{node.name}", f"--timeout={NODE_TIMEOUT}"),
-            f"--for=jsonpath={{.status.allocatable.{escaped}}}={amount}",
-        )
+        yield command("wait_for_offer", node.name, resource, amount)
 
 
 def _guard_lines(nodes: Iterable[PlannedNode]) -> Iterator[str]:

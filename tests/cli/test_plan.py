@@ -749,12 +749,11 @@ def test_a_rollback_restores_the_labels_and_waits_for_the_plugin(tmp_path: Path)
     opted_out = ("namespace/team", {"drawbridge.internal/translate": ("true", None)})
     assert opted_out in changes("\n".join(rollback))
     assert (
-        "kubectl label node hami-1 --overwrite drawbridge.internal/dra-driver- gpu=on" in rollback
-    )
-    assert (
-        "kubectl wait node/hami-1 --timeout=10m "
-        r"'--for=jsonpath={.status.allocatable.nvidia\.com/gpu}=20'"
+        "kubectl label node hami-1 --overwrite drawbridge.internal/given-back=true "
+        "drawbridge.internal/dra-driver- gpu=on"
     ) in rollback
+    assert "kubectl label node hami-1 --overwrite drawbridge.internal/given-back-" in rollback
+    assert "wait_for_offer hami-1 nvidia.com/gpu 20" in rollback
     assert "kubectl rollout restart --namespace=team deployment/web" in rollback
 
 
@@ -1020,8 +1019,8 @@ def test_a_hostile_name_never_becomes_a_command(tmp_path: Path, name: str) -> No
     bin_folder.mkdir()
     for command in ("kubectl", "helm", "drawbridge"):
         fake = bin_folder / command
-        # The drivers of nodes that are given back have left.
-        left = 'case "$*" in *resourceslices*) exit 0;; esac'
+        # The drivers of nodes that are given back have left, and their plugins offer devices.
+        left = 'case "$*" in *resourceslices*) exit 0;; *allocatable*) echo 999; exit 0;; esac'
         fake.write_text(f'#!/bin/sh\n{left}\nfor word in "$@"; do echo "$word"; done\n')
         fake.chmod(0o755)
     # The DaemonSet of the driver that a person installs.
@@ -1054,7 +1053,9 @@ def test_a_script_that_ends_early_says_where_and_how_to_go_on(tmp_path: Path, en
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     for command in ("kubectl", "helm", "drawbridge"):
-        (bin_folder / command).write_text(f'#!/bin/sh\n[ "$1" != drain ] || {{ {end}; }}\n')
+        (bin_folder / command).write_text(
+            f'#!/bin/sh\n[ "$1" != drain ] || {{ {end}; }}\n[ "$1" != get ] || echo "$2"\n'
+        )
         (bin_folder / command).chmod(0o755)
     script = tmp_path / "plan" / "wave-1" / "switch.sh"
 

@@ -108,22 +108,27 @@ def test_a_switched_node_that_is_still_empty_keeps_it(tmp_path: Path) -> None:
 # --- the second run of a script that was stopped -----------------------------------------------------
 
 STATEFUL: Final = r"""#!/bin/sh
-# Nodes in the folder @NODES@: files for those that are cordoned, switched, and annotated.
+# Nodes in the folder @NODES@: files for those that are cordoned, switched, annotated, and drained on the way back.
 cd "@NODES@" || exit
 words="$*"
 case "$1 $2" in
   cordon*) shift; for node in "$@"; do touch "$node.cordoned"; done ;;
   uncordon*) rm -f "$2.cordoned" ;;
   "label node")
-    case "$words" in *=true*) touch "$3.switched" ;; *) rm -f "$3.switched" ;; esac ;;
+    case "$words" in *given-back=true*) touch "$3.given-back" ;; *given-back-*) rm -f "$3.given-back" ;; esac
+    case "$words" in *plugin=true*) touch "$3.switched" ;; *plugin-*) rm -f "$3.switched" ;; esac ;;
   "annotate node")
     case "$words" in *=true*) touch "$3.annotated" ;; *) rm -f "$3.annotated" ;; esac ;;
-  "get node") if [ -e "$3.annotated" ]; then echo true; fi ;;
+  "get node/"*) echo "$2" ;;
+  "get node") case "$words" in *allocatable*) echo 4; exit ;; esac; if [ -e "$3.annotated" ]; then echo true; fi ;;
   "get nodes")
     node="${words#*metadata.name=}"
     node="${node%%,*}"
     if [ ! -e "$node.cordoned" ]; then exit; fi
-    case "$words" in *--selector=*) if [ ! -e "$node.switched" ]; then exit; fi ;; esac
+    case "$words" in
+      *--selector=*given-back=true*) if [ ! -e "$node.given-back" ]; then exit; fi ;;
+      *--selector=*) if [ ! -e "$node.switched" ]; then exit; fi ;;
+    esac
     echo "node/$node" ;;
 esac
 """
@@ -194,10 +199,11 @@ def test_a_second_run_that_is_aborted_leaves_a_node_that_the_first_has_drained(
         ),
         (
             "rollback",
-            ["gpu-0.switched", "gpu-1.cordoned"],
+            ["gpu-0.switched", "gpu-1.cordoned", "gpu-1.given-back"],
             "gpu-0",
-            ["gpu-0.switched", "gpu-1.cordoned"],
+            ["gpu-0.switched", "gpu-1.cordoned", "gpu-1.given-back"],
         ),
+        ("rollback", ["gpu-0.cordoned", "gpu-1.cordoned"], "gpu-1 gpu-0", []),
         (
             "rollback",
             ["gpu-0.switched", "gpu-1.cordoned", "gpu-1.switched"],
@@ -211,6 +217,7 @@ def test_a_second_run_that_is_aborted_leaves_a_node_that_the_first_has_drained(
         "an earlier run has done it",
         "an earlier run has drained it",
         "an earlier run has given it back",
+        "a switch has cordoned both, and drained none",
         "an earlier run has not given it back",
     ],
 )
@@ -221,3 +228,24 @@ def test_only_nodes_that_an_earlier_run_has_drained_stay_cordoned(
 
     assert (1, left) == (status, found), text
     assert f"given up; uncordoned: {free}; to go on" in text
+
+
+def test_a_way_back_that_is_stopped_leaves_the_node_that_it_has_drained(tmp_path: Path) -> None:
+    script = SecondRun(tmp_path, "rollback", "gpu-0.switched", "gpu-1.switched")
+    (tmp_path / "plan" / "cluster.sh").write_text(
+        (tmp_path / "plan" / "cluster.sh")
+        .read_text()
+        .replace("offer_seconds=600", "offer_seconds=0")
+    )
+    kubectl = tmp_path / "bin" / "kubectl"
+    text = kubectl.read_text()
+    kubectl.write_text(text.replace("echo 4; exit", "echo 0; exit"))
+    assert 1 == script.run()[0]
+    drained = ["gpu-1.annotated", "gpu-1.cordoned", "gpu-1.given-back"]
+
+    status, told, files = script.run("--node=gpu-1 --before")
+
+    assert (1, ["gpu-0.switched", *drained]) == (status, files), told
+    assert "gpu-1 stays cordoned, since an earlier run has drained it" in told
+    kubectl.write_text(text)
+    assert (0, []) == script.run()[::2]

@@ -189,6 +189,24 @@ def test_jobs_of_before_a_wave_run_out(tmp_path: Path) -> None:
 # --- before a wave --------------------------------------------------------------------------------
 
 
+def test_a_node_that_was_cordoned_since_the_plan_is_noted(tmp_path: Path) -> None:
+    """The end of its wave uncordons it."""
+    plan = planned(tmp_path)
+    objects = copy.deepcopy(list(BEFORE))
+    find(objects, "Node", "hami-1")["spec"] = {"unschedulable": True}
+
+    result = verify(tmp_path, objects, "--wave", plan / "wave-1", "--before", "-o", "json")
+
+    notes = {
+        check["object"]: check["message"]
+        for check in json.loads(result.stdout)["checks"]
+        if check["state"] == "note"
+    }
+    text = "it is as planned, but cordoned, and the end of this wave uncordons it"
+    assert notes["Node//hami-1"].startswith(text)
+    assert "Node//hami-1" not in problems(result)
+
+
 def test_a_wave_may_begin(tmp_path: Path) -> None:
     plan = planned(tmp_path)
 

@@ -70,12 +70,13 @@ def test_pods_end_before_their_driver_leaves_a_node_that_is_given_back(tmp_path:
         "kubectl taint node gpu-0 --overwrite drawbridge.internal/given-back=:NoSchedule"
     )
     assert delete == f"{DELETE}spec.nodeName=gpu-0 --timeout=10m"
-    assert label == "kubectl label node gpu-0 --overwrite nvidia.com/dra-kubelet-plugin-"
+    mark = "drawbridge.internal/given-back=true"
+    assert label == f"kubectl label node gpu-0 --overwrite {mark} nvidia.com/dra-kubelet-plugin-"
     assert left == "wait_for_slices gpu-0 gpu.nvidia.com"
     # The plugin keeps away from nodes with the driver's label, so it comes when that is gone; it need not tolerate
     # the taint.
     assert untaint == "kubectl taint node gpu-0 drawbridge.internal/given-back:NoSchedule-"
-    assert offered.startswith("kubectl wait node/gpu-0 ")
+    assert offered == "wait_for_offer gpu-0 nvidia.com/gpu 4"
     assert not any("taint" in line for line in drained(script(tmp_path, "rollback", 1), "gpu-1"))
 
 
@@ -88,14 +89,15 @@ def test_a_plugin_with_a_label_of_its_own_is_back_before_the_driver_leaves(tmp_p
     assert [" ".join(line.split()[1:3]) for line in lines] == [
         "drain hami-0",
         "label node",
-        "wait node/hami-0",
+        "hami-0 nvidia.com/gpu",
         "taint node",
         "delete pods",
         "label node",
         "hami-0 hami-core-gpu.project-hami.io",
         "taint node",
     ]
-    assert lines[1] == "kubectl label node hami-0 --overwrite gpu=on"
+    mark = "drawbridge.internal/given-back=true"
+    assert lines[1] == f"kubectl label node hami-0 --overwrite {mark} gpu=on"
     assert lines[5] == "kubectl label node hami-0 --overwrite drawbridge.internal/dra-driver-"
 
 

@@ -5,11 +5,16 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from testing.documents import namespace
 from testing.migration import GPU, plugin_node, workload
 from testing.plan import planned, script
 
 NVIDIA: Final = "gpu.nvidia.com"
+OFFER: Final = (
+    r"get node gpu-0 --ignore-not-found --output=jsonpath={.status.allocatable.nvidia\.com/gpu}"
+)
 LABEL: Final = "nvidia.com/dra-kubelet-plugin"
 _KUBECTL: Final = r"""#!/bin/sh
 # The file has a line for each question for slices that is answered with one.
@@ -21,21 +26,29 @@ case "$1 $2" in
       echo resourceslice.resource.k8s.io/gpu-0-abc
     fi
     ;;
+  "get node/"*) echo "$2" ;;
+  "get node") echo "$OFFERED" ;;
 esac
 """
 
 
-def give_back(tmp_path: Path, slices: int, *, seconds: int) -> tuple[int, list[str], str]:
+def give_back(
+    tmp_path: Path, slices: int, *, seconds: int, offered: str = "4"
+) -> tuple[int, list[str], str]:
     """Return the status of the drain of a rollback, the calls of kubectl, and standard error.
 
     Args:
         slices: The number of times that the driver has slices when it is asked.
-        seconds: The time that it has to leave.
+        seconds: The time that it has to leave, and the plugin to offer devices.
+        offered: The number of devices that the plugin offers.
     """
     objects = [plugin_node("gpu-0"), plugin_node("gpu-1"), namespace("team")]
     planned(tmp_path, [*objects, *workload("web", {GPU: "1"}, ["gpu-1"])], "--wave-nodes", 1)
     shared = tmp_path / "plan" / "cluster.sh"
-    shared.write_text(shared.read_text().replace("leave_seconds=600", f"leave_seconds={seconds}"))
+    text = shared.read_text()
+    for name, value in (("leave", 600), ("offer", 600), ("fewer", 60)):
+        text = text.replace(f"{name}_seconds={value}", f"{name}_seconds={seconds}")
+    shared.write_text(text)
     for name, text in (
         ("kubectl", _KUBECTL.replace("@FOLDER@", str(tmp_path))),
         ("sleep", "#!/bin/sh\n"),
@@ -46,7 +59,7 @@ def give_back(tmp_path: Path, slices: int, *, seconds: int) -> tuple[int, list[s
     (tmp_path / "left").write_text("one\n" * slices)
     ran = subprocess.run(
         [tmp_path / "plan" / "wave-1" / "rollback.sh", "--step", "drain/gpu-0"],
-        env={"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"},
+        env={"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "OFFERED": offered},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -65,14 +78,14 @@ def test_a_node_is_given_back_when_its_driver_has_left(tmp_path: Path) -> None:
     ] * 3
     assert asked == [call for call in calls if "resourceslices" in call]
     *_, last = calls
-    assert last.startswith("wait node/gpu-0 "), calls
+    assert last == OFFER, calls
 
 
 def test_a_driver_that_does_not_leave_stops_the_way_back(tmp_path: Path) -> None:
     status, calls, told = give_back(tmp_path, 2, seconds=0)
 
     assert 1 == status
-    assert not any(call.startswith("wait node/gpu-0 ") for call in calls)
+    assert OFFER not in calls
     assert (
         f"{NVIDIA} still publishes devices of gpu-0 (resourceslice.resource.k8s.io/gpu-0-abc), and the device plugin "
         "offers the same ones: see that its pod has left the node, and delete the slices if it has"
@@ -93,3 +106,24 @@ def test_nobody_waits_for_a_driver_that_stays(tmp_path: Path) -> None:
     text = script(tmp_path, "rollback", 1)
     assert f"{LABEL}=true" in text
     assert "wait_for_slices" not in text
+
+
+# --- what its device plugin offers ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offered", "seconds", "status"),
+    [("4", 600, 0), ("5", 600, 0), ("3", 0, 0), ("1k", 0, 0), ("0", 0, 1)],
+    ids=["as planned", "more", "fewer for a minute", "an amount with a unit", "none"],
+)
+def test_a_node_is_back_with_the_devices_that_are_healthy(
+    tmp_path: Path, offered: str, seconds: int, status: int
+) -> None:
+    """One that was unhealthy when the plan was made, or is now, left the node cordoned for good."""
+    result, calls, told = give_back(tmp_path, 0, seconds=seconds, offered=offered)
+
+    assert status == result, told
+    assert OFFER in calls
+    if status:
+        assert "gpu-0 offers no nvidia.com/gpu: see that its device plugin runs there" in told
+        assert "stopped at: wait for nvidia.com/gpu of gpu-0" in told

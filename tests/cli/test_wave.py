@@ -436,8 +436,8 @@ async def test_what_was_not_begun_is_not_taken_back(migration: Migration) -> Non
     assert 0 == result.exit_code, result.output
     calls = migration.cluster.lines("kubectl")
     begin = calls.index("kubectl uncordon hami-2") + 1
-    assert ["uncordon hami-0", "cordon hami-2"] == [
-        " ".join(call.split()[1:3]) for call in calls[begin : begin + 2]
+    assert ["label node", "uncordon hami-0", "cordon hami-2"] == [
+        " ".join(call.split()[1:3]) for call in calls[begin : begin + 3]
     ]
     assert not any("rollout restart" in call or "namespace/" in call for call in calls)
     assert "on" == migration.cluster.snapshot()["node.hami-2.gpu"]

@@ -58,6 +58,10 @@ _SWITCHED: Final = (
     "it has been switched already: go on with verify.sh of this wave, or take it back with rollback.sh; "
     "drawbridge wave continues only what it has begun"
 )
+_CORDONED: Final = (
+    "it is as planned, but cordoned, and the end of this wave uncordons it: if it is to take no pods, plan again from a new "
+    "snapshot"
+)
 _STRANDED: Final = "no node has the labels that it selects, also after this wave, so it waits for ever: let it select another label first"
 
 
@@ -150,6 +154,8 @@ def _check_unswitched(node: PlannedNode, view: ClusterView) -> Check:
         return failed_check(
             reference, f"it offers {now} and not what was planned: plan again from a new snapshot"
         )
+    if mapping_at(document, "spec").get("unschedulable") is True:
+        return note_check(reference, _CORDONED)
     return ok_check(reference, "is as planned")
 
 

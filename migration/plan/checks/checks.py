@@ -26,6 +26,9 @@ from migration.plan.facts.rollouts import has_given_up, has_rolled_out
 from migration.plan.facts.work import RUN_TO_COMPLETION, read_work
 from migration.plan.model.plan import Plan, PlannedNode, PlannedWork, PlannedWorkload, Wave
 
+_GONE: Final = "it is gone"
+_GONE_NODE: Final = f"{_GONE}, and later waves were simulated with its devices: plan again from a new snapshot before the next wave"
+
 
 class State(StrEnum):
     """The result of a check."""
@@ -150,7 +153,7 @@ def check_wave(plan: Plan, wave: Wave, view: ClusterView) -> WaveAnswer:
     checks = [
         *check_cluster(plan, view),
         *(check_switched(node, view) for node in wave.nodes),
-        *(_check_schedulable(node, view) for node in wave.nodes),
+        *(_check_schedulable(node, view) for node in wave.nodes if view.find("Node", node.name)),
         *(_check_opted_in(namespace, view) for namespace in wave.namespaces),
         *(_check_selective(part.namespace, view) for part in wave.partial_namespaces),
         *(_check_workload(workload, view) for workload in wave.workloads),
@@ -193,7 +196,7 @@ def check_switched(node: PlannedNode, view: ClusterView) -> Check:
     reference = f"Node//{node.name}"
     document = view.find("Node", node.name)
     if document is None:
-        return failed_check(reference, "there is no such node")
+        return _gone_check(reference, "nodes", view, _GONE_NODE)
     offered = _offered(document, node.resources.__contains__)
     if offered:
         return _still_offered(reference, offered)
@@ -230,7 +233,7 @@ def _check_opted_in(namespace: str, view: ClusterView) -> Check:
     reference = f"Namespace//{namespace}"
     document = view.find("Namespace", namespace)
     if document is None:
-        return failed_check(reference, "there is no such namespace")
+        return _gone_check(reference, "namespaces", view, _GONE)
     value = text_map(document, "metadata", "labels").get(TRANSLATE_LABEL)
     if value != "true":
         return failed_check(reference, f"label {TRANSLATE_LABEL} is {value or 'missing'}, not true")
@@ -240,11 +243,28 @@ def _check_opted_in(namespace: str, view: ClusterView) -> Check:
 def _check_selective(namespace: str, view: ClusterView) -> Check:
     """Check that pods with the label of their own are opted in; later waves opt in the whole namespace."""
     reference = f"Namespace//{namespace}"
-    value = text_map(view.find("Namespace", namespace), "metadata", "labels").get(TRANSLATE_LABEL)
+    document = view.find("Namespace", namespace)
+    if document is None:
+        return _gone_check(reference, "namespaces", view, _GONE)
+    value = text_map(document, "metadata", "labels").get(TRANSLATE_LABEL)
     if value not in {TRANSLATE_SELECTED, "true"}:
         text = f"label {TRANSLATE_LABEL} is {value or 'missing'}, not {TRANSLATE_SELECTED}"
         return failed_check(reference, text)
     return ok_check(reference, "is opted in, for pods with the label")
+
+
+def _gone_check(reference: str, resource: str, view: ClusterView, text: str) -> Check:
+    """Return the check of an object of the plan that is not in the cluster, after its wave has begun.
+
+    Args:
+        reference: The object, as `Kind/namespace/name`.
+        resource: The plural of its kind.
+        view: The cluster.
+        text: The note if its kind could be read.
+    """
+    if resource in view.unreadable:
+        return failed_check(reference, f"{resource} cannot be read")
+    return note_check(reference, text)
 
 
 def is_gone(workload: PlannedWorkload, view: ClusterView) -> bool:
@@ -267,7 +287,7 @@ def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
             return failed_check(
                 workload.object, f"{resource.plural} cannot be read, and no pod of it is there"
             )
-        return note_check(workload.object, "it is gone")
+        return note_check(workload.object, _GONE)
     # On nodes of later waves a DaemonSet's pods may stay as they are, or have ended and wait.
     expected_count = wanted_pods(group) - len(workload.waiting)
     own = [pod for pod in group.pods if node_of(pod) not in workload.waiting]
@@ -351,7 +371,7 @@ def _check_daemon_pods(wave: Wave, view: ClusterView) -> Iterator[Check]:
     """Check that pods of DaemonSets opted in by an earlier wave run with claims on the wave's nodes."""
     own = {workload.object for workload in wave.workloads}
     for node in wave.nodes:
-        for entry in node.daemon_sets:
+        for entry in node.daemon_sets if view.find("Node", node.name) else ():
             group = view.groups.get(entry.reference)
             if not entry.translated or entry.reference in own or group is None:
                 continue

@@ -1,0 +1,73 @@
+"""The functions of the shared script for nodes that may have been deleted, or have other devices than planned. Pure."""
+
+from typing import Final
+
+NODE_FUNCTIONS: Final = r"""
+# Whether the node $1 is not there any more, which is said once. A node that cannot be read is there.
+gone_nodes=' '
+is_gone_node() {
+  if ! is_gone "node/$1" >/dev/null; then return 1; fi
+  if [[ "$gone_nodes" != *" $1 "* ]]; then
+    gone_nodes="$gone_nodes$1 "
+    printf 'node %s was deleted since the plan was made, and is left out\n' "$1"
+  fi
+}
+
+# Run a command of kubectl on nodes, without those that are gone: kubectl changes none of several if one is.
+on_nodes() {
+  local node status=0 nodes=("$2") left=()
+  case "$1" in
+    cordon) nodes=("${@:2}") ;;
+    annotate | label | taint) nodes=("$3") ;;
+  esac
+  noted kubectl "$@"
+  command kubectl ${context:+"--context=$context"} "$@" || status="$?"
+  if [ "$status" -ne 1 ]; then return "$status"; fi
+  for node in "${nodes[@]}"; do
+    if ! is_gone_node "$node"; then left+=("$node"); fi
+  done
+  if [ "${#left[@]}" -eq "${#nodes[@]}" ]; then return "$status"; fi
+  if [ "${#left[@]}" -gt 0 ]; then kubectl "$1" "${left[@]}"; fi
+}
+
+# Ask the cluster; of a node that is gone every answer is right.
+drawbridge() {
+  local word status=0
+  noted drawbridge "$@"
+  command drawbridge "$@" ${context:+"--context=$context"} || status="$?"
+  if [ "$status" -ne 1 ]; then return "$status"; fi
+  for word in "$@"; do
+    if [[ "$word" == --node=* ]] && is_gone_node "${word#--node=}"; then return 0; fi
+  done
+  return "$status"
+}
+
+# Wait until a device plugin offers devices of the resource $2 on the node $1, as many as the $3 of the plan or more. Fewer
+# are enough after a minute, and are said: a device may have been unhealthy at either time.
+wait_for_offer() {
+  local now first='' end=$((SECONDS + offer_seconds)) words=(get node "$1" --ignore-not-found)
+  words+=("--output=jsonpath={.status.allocatable.${2//./\\.}}")
+  noted kubectl "${words[@]}"
+  while true; do
+    now="$(command kubectl ${context:+"--context=$context"} "${words[@]}")" || return 1
+    if [ "$now" = "$3" ]; then return; fi
+    if [ -n "$now" ] && [ "$now" != 0 ]; then
+      first="${first:-$SECONDS}"
+      # Amounts such as 1k are no numbers to a shell.
+      if [ "$now" -gt "$3" ] 2>/dev/null || [ "$((SECONDS - first))" -ge "$fewer_seconds" ]; then
+        printf '%s offers %s of %s, and the plan expects %s: look at the health of its devices if these are too few\n' \
+          "$1" "$now" "$2" "$3"
+        return
+      fi
+    elif is_gone_node "$1"; then
+      return
+    fi
+    if [ "$SECONDS" -ge "$end" ]; then break; fi
+    sleep 2
+  done
+  printf '%s offers no %s: see that its device plugin runs there\n' "$1" "$2" >&2
+  last_command="wait for $2 of $1"
+  return 1
+}
+"""
+"""The text of the functions; the script sets `offer_seconds` and `fewer_seconds`."""
