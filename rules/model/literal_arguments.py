@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from kube.cel.semver import Semver, is_semver
 from kube.quantity import is_quantity
+from rules.model.fatal_errors import is_fatal
 
 _CALL: Final = re.compile(
     r"""(?<![\w.])(?P<name>semver|quantity)\(\s*(?P<quote>["'])(?P<text>[^"'\\\n]{0,64})(?P=quote)\s*\)"""
@@ -15,7 +16,6 @@ _CALL: Final = re.compile(
 _AMOUNT: Final = re.compile(
     r"\s*(?P<number>[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?P<unit>[kKmMgGtTpPeE])(?P<rest>i?[bB]?)\s*"
 )
-_ALTERNATIVE: Final = re.compile(r"\|\||\?")
 
 
 class FaultyArgument(NamedTuple):
@@ -49,17 +49,25 @@ def find_faulty_argument(expression: str) -> FaultyArgument | None:
     >>> find_faulty_argument('name == "semver(1)" && v.isGreaterThan(semver("1.2.3"))') is None
     True
     """
-    # An alternative may be true without the call.
-    is_fatal = _ALTERNATIVE.search(re.sub(r'"[^"]*"|\'[^\']*\'', "", expression)) is None
-    for call in _CALL.finditer(expression):
-        text = call["text"]
-        if call["name"] == "semver" and not is_semver(text):
-            need = "semver needs three numbers, such as 1.2.3"
-            return FaultyArgument(call[0], need, _versions(text), is_fatal)
-        if call["name"] == "quantity" and not is_quantity(text):
-            need = "quantity needs an amount as Kubernetes writes it, such as 500m, 3Gi or 1e3"
-            return FaultyArgument(call[0], need, _quantities(text), is_fatal)
-    return None
+    faults = [call for call in _CALL.finditer(expression) if _is_faulty(call)]
+    if not faults:
+        return None
+    call, fatal = faults[0], is_fatal(expression, [fault.span() for fault in faults])
+    if call["name"] == "semver":
+        need = "semver needs three numbers, such as 1.2.3"
+        return FaultyArgument(call[0], need, _versions(call["text"]), fatal)
+    need = "quantity needs an amount as Kubernetes writes it, such as 500m, 3Gi or 1e3"
+    return FaultyArgument(call[0], need, _quantities(call["text"]), fatal)
+
+
+def _is_faulty(call: re.Match[str]) -> bool:
+    match call["name"]:
+        case "semver":
+            return not is_semver(call["text"])
+        case "quantity":
+            return not is_quantity(call["text"])
+        case _:
+            return False
 
 
 def _versions(text: str) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import Device, DeviceClaim, DeviceClass, DeviceSelector
 from kube.cel.compile import Environment, compile_ahead, compile_selector
 from kube.cel.device import NamedDevice
+from kube.cel.texts import blank_texts
 from kube.errors import InvalidSelector, NotBoolean, SelectorFailed, UnsupportedSelector
 from rules.context.context import Context
 from rules.context.rule import (
@@ -36,6 +37,7 @@ from rules.context.rule import (
     cel_for_all_alternatives,
 )
 from rules.model.engine_words import without_engine_words
+from rules.model.fatal_errors import WAYS_IN_CEL, is_fatal
 from rules.model.literal_arguments import find_faulty_argument
 from rules.model.quantity_comparisons import compare_quantities, write_comparison
 from rules.model.requests import MAX_CHARACTERS, list_alternatives
@@ -235,26 +237,33 @@ def find_policy_members(
 
 def _members(expressions: Iterator[LocatedExpression]) -> Iterator[Finding]:
     for path, expression in evaluated_expressions(expressions):
-        qualified_name = next(filter(_reads_member, QUALIFIED.finditer(expression)), None)
-        if qualified_name is not None:
-            yield error(
-                Code.UNKNOWN_ATTRIBUTE_MEMBER,
-                path,
-                f"{quote_text(qualified_name[0])}: domain and name of an attribute are separate, so this"
-                " errors on every device",
-                f"write {separate_name(qualified_name)}",
-            ).rewritten(expression, with_separate_names(expression))
+        qualified = [name for name in _outside_texts(QUALIFIED, expression) if _reads_member(name)]
+        members = qualified or _outside_texts(_MEMBER, expression)
+        if not members:
             continue
-        access = _MEMBER.search(expression)
-        if access is not None:
-            attribute, _, member = access[0].rpartition(".")
-            yield error(
-                Code.UNKNOWN_ATTRIBUTE_MEMBER,
-                path,
-                f"{quote_text(access[0])}: an attribute has no member {member}, so this errors on every"
-                " device",
-                f"write {attribute}",
-            ).rewritten(expression, expression.replace(access[0], attribute))
+        fatal = is_fatal(expression, [member.span() for member in members])
+        devices = "every device" if fatal else "each device that it is evaluated on"
+        if qualified:
+            reason = "domain and name of an attribute are separate"
+            fixed, rewritten = separate_name(members[0]), with_separate_names(expression)
+        else:
+            fixed, _, member = members[0][0].rpartition(".")
+            reason = f"an attribute has no member {member}"
+            rewritten = expression.replace(members[0][0], fixed)
+        finding = error if fatal else warning
+        yield finding(
+            Code.UNKNOWN_ATTRIBUTE_MEMBER,
+            path,
+            f"{quote_text(members[0][0])}: {reason}, so this errors on {devices}",
+            f"write {fixed}",
+        ).rewritten(expression, rewritten)
+
+
+def _outside_texts(pattern: re.Pattern[str], expression: str) -> list[re.Match[str]]:
+    """Return the matches of a pattern that do not begin in a string literal or a comment."""
+    matches = list(pattern.finditer(expression))
+    blanked = blank_texts(expression) if matches else ""
+    return [match for match in matches if not blanked[match.start()].isspace()]
 
 
 def _reads_member(qualified_name: re.Match[str]) -> bool:
@@ -336,10 +345,14 @@ def find_empty_selectors(
 
 
 _IN_CEL: Final = (
+    r"""^([^'\"]|'([^'\\\\]|\\\\.)*'|\"([^\"\\\\]|\\\\.)*\")*"""
     r"device\\.attributes\\[([^\\]]*\\](\\.\\w+|\\[[^\\]]*\\])|[^\\]]*/[^\\]]*\\])"
     r"\\.(string|int|bool|version)($|[^\\w(])"
 )
-_NO_MEMBER: Final = f'!has(s.cel) || !s.cel.expression.matches("{_IN_CEL}")'
+_NO_MEMBER: Final = (
+    f'!has(s.cel) || !s.cel.expression.matches("{_IN_CEL}")'
+    f' || s.cel.expression.matches("{WAYS_IN_CEL}")'
+)
 _MEMBER_MESSAGE: Final = "an attribute has no member string, int, bool or version in CEL; remove it"
 
 
