@@ -359,6 +359,16 @@ def test_a_driver_is_owned_and_released_again(cluster: Access, handover: Drawbri
     assert owned.returncode == 0, owned.stderr
     cluster.wait_until(lambda: routing_rules(cluster), "pods are routed", timeout_s=WAIT_S)
 
+    # A step that was printed before a change of the drivers changes nothing.
+    printed = json.loads(command_line(cluster, "bridge", "release", DRIVER, "-o", "json").stdout)
+    operations = json.dumps(printed["steps"][0]["operations"])
+    drivers = [{"name": DRIVER, "maxConsumersPerDevice": 2}]
+    patch = ("patch", "allocatorownership", "default", "-p")
+    cluster.kubectl(*patch, json.dumps({"spec": {"drivers": drivers}}), "--type=merge")
+    late_step = cluster.kubectl(*patch, operations, "--type=json", check=False)
+    assert (late_step.returncode, "request is invalid" in late_step.stderr) == (1, True), late_step
+    assert drivers == cluster.get("aown", "default")["spec"]["drivers"]
+
     # Its pods are routed, those of others are not, and both at once are rejected.
     cluster.wait_until(
         lambda: (
