@@ -118,7 +118,17 @@ class NamespaceTerminating(Forbidden):
 
 
 class Gone(KubeError):
-    """410: the resourceVersion is too old; list again."""
+    """410: the resourceVersion is too old; list again.
+
+    Attributes:
+        continuation: The token for the rest of a list, in its present state; empty if there is none.
+    """
+
+    def __init__(
+        self, message: str, *, status: int = 0, reason: str = "", continuation: str = ""
+    ) -> None:
+        super().__init__(message, status=status, reason=reason)
+        self.continuation = continuation
 
 
 class Invalid(KubeError):

@@ -377,7 +377,9 @@ class FakeApiServer:
         if token := call.query.get("continue"):
             version, start = (int(part) for part in token.split(":"))
             if version < self._oldest:
-                raise Refusal(410, "The provided continue parameter is too old")
+                refusal = Refusal(410, "The provided continue parameter is too old")
+                refusal.document["metadata"] = {"continue": f"{self._version}:{start}"}
+                raise refusal
         limit = int(call.query.get("limit", 0)) or len(keys)
         more = {"continue": f"{version}:{start + limit}"} if start + limit < len(keys) else {}
         return {

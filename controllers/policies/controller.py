@@ -128,7 +128,8 @@ class _PolicyState:
         in_force: Name and uid of the policy in force for the driver.
         changed_pools: The pools of its driver, to be inspected again.
         is_outdated: Something that the status depends on has changed.
-        recorded: Uids of claims and pods that had an event, and notes of events about the policy.
+        recorded: Uids of claims and pods that had an event.
+        told: The identities of events about the policy itself.
     """
 
     def __init__(
@@ -145,6 +146,7 @@ class _PolicyState:
         self.changed_pools: set[PoolId] = set()
         self.is_outdated = True
         self.recorded: set[str] = set()
+        self.told: set[str] = set()
 
     @property
     def policy(self) -> DeviceCompatibilityPolicy:
@@ -391,8 +393,8 @@ class PolicyController:
     ) -> None:
         """Record events about the policy, and about claims and pods that violate it."""
         for event in policy_events(state.policy, status):
-            if event.note not in state.recorded:
-                state.recorded.add(event.note)
+            if event.identity not in state.told:
+                state.told.add(event.identity)
                 self._recorder.record(event)
         if not is_in_force:
             return

@@ -14,6 +14,7 @@ from kube.api.events import Event, ObjectReference
 from kube.api.policy import (
     API_VERSION,
     KIND,
+    Condition,
     DeviceCompatibilityPolicy,
     DeviceCompatibilityPolicyStatus,
 )
@@ -39,18 +40,28 @@ class EventReason(StrEnum):
 def policy_events(
     policy: DeviceCompatibilityPolicy, status: DeviceCompatibilityPolicyStatus
 ) -> Iterator[Event]:
-    """Yield the events about a policy that is not valid, or that nothing enforces."""
+    """Yield the events about a policy that is not valid, or that nothing enforces.
+
+    The numbers of devices and pools in their notes change all the time, so the identity of an event has none.
+    """
     for condition in status.conditions or ():
         is_false = condition.status == "False"
         if is_false and condition.type == ConditionType.VALID:
-            yield _policy_event(policy, EventReason.POLICY_INVALID, condition.message)
+            yield _policy_event(policy, EventReason.POLICY_INVALID, condition)
         elif is_false and condition.reason == EnforcementReason.NO_POLICY_AWARE_SCHEDULER:
-            yield _policy_event(policy, EventReason.POLICY_NOT_ENFORCED, condition.message)
+            yield _policy_event(policy, EventReason.POLICY_NOT_ENFORCED, condition)
 
 
-def _policy_event(policy: DeviceCompatibilityPolicy, reason: EventReason, note: str) -> Event:
-    regarding = ObjectReference.of(API_VERSION, KIND, policy.metadata)
-    return Event(regarding=regarding, reason=reason, action=ACTION, note=note)
+def _policy_event(
+    policy: DeviceCompatibilityPolicy, reason: EventReason, condition: Condition
+) -> Event:
+    return Event(
+        regarding=ObjectReference.of(API_VERSION, KIND, policy.metadata),
+        reason=reason,
+        action=ACTION,
+        note=condition.message,
+        identity=f"{reason}/{condition.reason}/{policy.metadata.generation}",
+    )
 
 
 def conflict_events(

@@ -27,7 +27,9 @@ from translation.model.intents import Vocabulary
 EVALUATION: Final = "evaluation"
 """The only key."""
 IDLE_FACTOR: Final = 4.0
-"""A page is followed by a pause of so many times what its evaluation took."""
+"""A batch is followed by a pause of so many times what its evaluation took."""
+BATCH: Final = 16
+"""Objects that are evaluated at a time; a Lease has to be renewed meanwhile."""
 LIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 log = get_logger()
@@ -85,11 +87,14 @@ class ShadowController:
         number = 0
         texts = key_texts(self._vocabularies().values())
         for resource, kind, selector in evaluated_resources():
-            async for page in self._client.pages(resource, field_selector=selector):
-                began_s = self._clock()
-                for raw in page.items:
-                    number += self._tell(bytes(raw), kind, texts)
-                await asyncio.sleep((self._clock() - began_s) * IDLE_FACTOR)
+            # On a large cluster the pauses take longer than an API server keeps the state of a list.
+            pages = self._client.pages(resource, field_selector=selector, resumes=True)
+            async for page in pages:
+                for start in range(0, len(page.items), BATCH):
+                    began_s = self._clock()
+                    for raw in page.items[start : start + BATCH]:
+                        number += self._tell(bytes(raw), kind, texts)
+                    await asyncio.sleep((self._clock() - began_s) * IDLE_FACTOR)
         log.info("shadow.evaluated", objects=number)
         return self._period_s
 

@@ -51,7 +51,7 @@ from kube.client.responses import (
 )
 from kube.client.server_clock import ServerTime, correct_time
 from kube.client.transport import Transport
-from kube.errors import ConfigError, KubeError
+from kube.errors import ConfigError, Gone, KubeError
 from kube.names import NAME
 
 PAGE_SIZE: Final = 500
@@ -253,8 +253,22 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
         limit: int = PAGE_SIZE,
+        resumes: bool = False,
     ) -> AsyncGenerator[Listing[msgspec.Raw], None]:
-        """Yield the pages of a list one by one."""
+        """Yield the pages of a list one by one.
+
+        Args:
+            resource: The resource to list.
+            namespace: A namespace; empty for all.
+            label_selector: A label selector in the API's syntax.
+            field_selector: A field selector in the API's syntax.
+            limit: Objects of a page.
+            resumes: A list that takes longer than etcd keeps its state, five minutes by default, goes on with the
+                present state.
+
+        Raises:
+            Gone: The continue token expired between two pages; list again.
+        """
         token = ""
         while True:
             query = {
@@ -263,7 +277,13 @@ class Client:
                 "labelSelector": label_selector,
                 "fieldSelector": field_selector,
             }
-            body = await self._request("GET", resource.path(namespace=namespace), query=query)
+            try:
+                body = await self._request("GET", resource.path(namespace=namespace), query=query)
+            except Gone as gone:
+                if not resumes or not gone.continuation:
+                    raise
+                token = gone.continuation
+                continue
             page = decode_response(body, Page)
             yield Listing(items=page.items or (), resource_version=page.metadata.resource_version)
             token = page.metadata.continue_

@@ -66,6 +66,7 @@ class _Status(meta.ApiStruct, frozen=True, kw_only=True):
     reason: str = ""
     code: int = 0
     details: _Details | None = None
+    metadata: _ListMeta | None = None
 
     def has_cause(self, reason: str) -> bool:
         """Return True if one of the causes has this reason."""
@@ -89,7 +90,6 @@ _BY_STATUS: Final[Mapping[int, type[KubeError]]] = {
     403: Forbidden,
     404: NotFound,
     409: Conflict,
-    410: Gone,
     422: Invalid,
     429: Throttled,
 }
@@ -102,12 +102,16 @@ def error_from_status(http_status: int, body: bytes) -> KubeError:
     except msgspec.DecodeError:
         status = _Status(message=body[:200].decode(errors="replace"))
     code = http_status or status.code or 500
+    message = status.message or f"HTTP {code}"
+    if code == 410:
+        continuation = status.metadata.continue_ if status.metadata else ""
+        return Gone(message, status=code, reason=status.reason, continuation=continuation)
     kind = _BY_STATUS.get(code, KubeError)
     if status.reason == "AlreadyExists":
         kind = AlreadyExists
     elif kind is Forbidden and status.has_cause("NamespaceTerminating"):
         kind = NamespaceTerminating
-    return kind(status.message or f"HTTP {code}", status=code, reason=status.reason)
+    return kind(message, status=code, reason=status.reason)
 
 
 async def read_lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:

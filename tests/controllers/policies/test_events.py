@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from allocator.model.scheduler_support import SchedulerSupport
 from controllers.policies.events import conflict_events, policy_events
 from controllers.policies.status import PolicyReport
@@ -96,3 +98,27 @@ def test_a_policy_that_is_invalid_or_not_enforced_has_an_event() -> None:
     assert [(name, "PolicyNotEnforced")] == reasons(report())
     assert [] == reasons(report(audited(APART)))
     assert [] == reasons(report(support=AWARE))
+
+
+def test_numbers_in_the_note_about_a_policy_make_no_other_event() -> None:
+    """Nodes come and go, and each would be an event."""
+    broken = report(policy(mig="device."))
+    of_now = status(broken)
+    of_later = msgspec.structs.replace(
+        of_now,
+        conditions=tuple(
+            msgspec.structs.replace(condition, message=f"{condition.message} (512 places)")
+            for condition in of_now.conditions or ()
+        ),
+    )
+    source = broken.policy.source
+    metadata = msgspec.structs.replace(source.metadata, generation=source.metadata.generation + 1)
+    edited = msgspec.structs.replace(source, metadata=metadata)
+
+    before, later, after_edit = (
+        [event.identity for event in policy_events(policy_, status_)]
+        for policy_, status_ in ((source, of_now), (source, of_later), (edited, of_now))
+    )
+
+    assert before == later
+    assert not set(before) & set(after_edit)

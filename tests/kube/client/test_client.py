@@ -171,6 +171,18 @@ async def test_list_whose_continuation_expires() -> None:
                 await anext(pages)
 
 
+async def test_a_list_can_go_on_after_its_continuation_expired() -> None:
+    async with FakeApiServer() as server, server.client() as client:
+        for number in range(5):
+            server.put(PODS, pod(f"p{number}"))
+        names = []
+        async for page in client.pages(PODS, limit=2, resumes=True):
+            names += [json.loads(bytes(raw))["metadata"]["name"] for raw in page.items]
+            server.expire()
+
+    assert names == ["p0", "p1", "p2", "p3", "p4"]
+
+
 async def test_watch_yields_events_and_bookmarks_until_it_ends() -> None:
     async with FakeApiServer() as server, server.client() as client:
         server.put(PODS, pod("before"))
