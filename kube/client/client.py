@@ -255,20 +255,7 @@ class Client:
         limit: int = PAGE_SIZE,
         resumes: bool = False,
     ) -> AsyncGenerator[Listing[msgspec.Raw], None]:
-        """Yield the pages of a list one by one.
-
-        Args:
-            resource: The resource to list.
-            namespace: A namespace; empty for all.
-            label_selector: A label selector in the API's syntax.
-            field_selector: A field selector in the API's syntax.
-            limit: Objects of a page.
-            resumes: A list that takes longer than etcd keeps its state, five minutes by default, goes on with the
-                present state.
-
-        Raises:
-            Gone: The continue token expired between two pages; list again.
-        """
+        """Yield the pages of a list; a token that expires ends it, or with `resumes` the rest is of now."""
         token = ""
         while True:
             query = {
