@@ -267,9 +267,8 @@ class Client:
             try:
                 body = await self._request("GET", resource.path(namespace=namespace), query=query)
             except Gone as gone:
-                if not resumes or not gone.continuation:
+                if not resumes or not (token := gone.continuation):
                     raise
-                token = gone.continuation
                 continue
             page = decode_response(body, Page)
             yield Listing(items=page.items or (), resource_version=page.metadata.resource_version)
