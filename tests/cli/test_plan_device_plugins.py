@@ -9,7 +9,7 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from testing.documents import api_object
+from testing.documents import api_object, node
 from testing.migration import daemon_set, plugin_node
 from testing.plan import changes, planned, prepare
 
@@ -153,3 +153,214 @@ def test_a_pod_of_a_plugin_shows_that_it_serves_its_node(tmp_path: Path) -> None
     (note,) = notes(plan)
     assert note.startswith(f"a device plugin, on g1: {ABSENT}")
     assert ["Node//g1"] == list(failed(tmp_path, cluster))
+
+
+# --- of other vendors -----------------------------------------------------------------------------
+
+AMD: Final = ("amdgpu-device-plugin-daemonset", "rocm/k8s-device-plugin:1.31")
+
+
+def vendor_nodes(resource: str = "amd.com/gpu") -> list[dict[str, Any]]:
+    return [node(f"a{number}", {resource: "8"}) for number in range(2)]
+
+
+def plugin(name: str, image: str, **spec: Any) -> dict[str, Any]:
+    entry = daemon_set(name, **spec)
+    entry["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    return entry
+
+
+@pytest.mark.parametrize(
+    ("name", "image", "resource", "driver"),
+    [
+        (*AMD, "amd.com/gpu", "gpu.amd.com"),
+        ("plugin", "mirror.example.com/rocm/k8s-device-plugin", "amd.com/gpu", "gpu.amd.com"),
+        (
+            "intel-gpu-plugin",
+            "intel/intel-gpu-plugin:0.34.0",
+            "gpu.intel.com/i915",
+            "gpu.intel.com",
+        ),
+        ("qat", "intel/intel-qat-plugin:0.34.0", "intel.com/qat", "qat.intel.com"),
+        (
+            "habanalabs-device-plugin-daemonset",
+            "vault.habana.ai/docker-k8s-device-plugin/docker-k8s-device-plugin:latest",
+            "habana.ai/gaudi",
+            "gaudi.intel.com",
+        ),
+        (
+            "neuron-device-plugin-daemonset",
+            "public.ecr.aws/neuron/neuron-device-plugin:2.2",
+            "aws.amazon.com/neuron",
+            "neuron.aws.com",
+        ),
+        ("rbln", "rebellions/k8s-device-plugin:v0.3.6", "rebellions.ai/npu", "npu.rebellions.ai"),
+    ],
+)
+def test_the_plugin_of_another_vendor_leaves_by_the_label_of_its_driver(
+    tmp_path: Path, name: str, image: str, resource: str, driver: str
+) -> None:
+    """It got the affinity of NVIDIA's or none, stayed beside the driver, and its devices could be handed out twice."""
+    cluster = [*vendor_nodes(resource), plugin(name, image)]
+
+    plan = planned(tmp_path, cluster, "--wave-nodes", 2)
+
+    (wave,) = plan["waves"]
+    label = {"drawbridge.internal/dra-driver": driver}
+    assert [label, label] == [entry["labels"] for entry in wave["nodes"]]
+    (entry,) = plan["plugins"]
+    assert (name, [f"drawbridge.internal/dra-driver={driver}"]) == (entry["name"], entry["labels"])
+    expression = {"key": "drawbridge.internal/dra-driver", "operator": "NotIn", "values": [driver]}
+    assert [{"matchExpressions": [expression]}] == entry["nodeSelectorTerms"]
+    assert [] == notes(plan)
+    assert {} == failed(tmp_path, cluster)
+
+
+def test_plugins_of_several_vendors_leave_the_nodes_of_their_own(tmp_path: Path) -> None:
+    cluster = [*vendor_nodes(), plugin_node("g0"), plugin(*AMD), daemon_set(NAME)]
+
+    plan = planned(tmp_path, cluster, "--wave-nodes", 3)
+
+    assert {
+        AMD[0]: ["drawbridge.internal/dra-driver=gpu.amd.com"],
+        NAME: ["nvidia.com/dra-kubelet-plugin=true"],
+    } == {entry["name"]: entry["labels"] for entry in plan["plugins"]}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        plugin("amdgpu-labeller-daemonset", "rocm/k8s-device-plugin:labeller-latest"),
+        plugin("aws-efa-k8s-device-plugin-daemonset", "amazon/aws-efa-k8s-device-plugin:v0.5"),
+        daemon_set(NAME),
+    ],
+    ids=["labels of nodes", "NICs", "another vendor"],
+)
+def test_daemon_sets_for_something_else_stay(tmp_path: Path, other: dict[str, Any]) -> None:
+    """NVIDIA's label was given to whatever has a part of its plugin's name."""
+    plan = planned(tmp_path, [*vendor_nodes(), plugin(*AMD), other])
+
+    assert [AMD[0]] == [entry["name"] for entry in plan["plugins"]]
+
+
+def owned() -> dict[str, Any]:
+    entry = plugin("gpu-config-device-plugin", AMD[1])
+    owner = {"apiVersion": "amd.com/v1alpha1", "kind": "DeviceConfig", "name": "gpu-config"}
+    entry["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    return entry
+
+
+@pytest.mark.parametrize(
+    ("resource", "plugins", "message"),
+    [
+        (
+            "amd.com/gpu",
+            [],
+            "no DaemonSet of a device plugin for amd.com/gpu is in the cluster, so the plugin may be part of the node's image",
+        ),
+        (
+            "amd.com/gpu",
+            [plugin(*AMD, nodeSelector={"pool": "x"})],
+            "no DaemonSet of a device plugin for amd.com/gpu comes to this node (kube-system/amdgpu-device-plugin-daemonset",
+        ),
+        (
+            "amd.com/gpu",
+            [owned()],
+            "DaemonSet kube-system/gpu-config-device-plugin is of a DeviceConfig, whose operator takes a patch back",
+        ),
+        (
+            "google.com/tpu",
+            [plugin("tpu-device-plugin", "gke.gcr.io/tpu-device-plugin")],
+            "on GKE gke-no-default-tpu-device-plugin=true",
+        ),
+        (
+            "nvidia.com/gpu",
+            [plugin(*AMD)],
+            "no DaemonSet of a device plugin is in the cluster",
+        ),
+    ],
+    ids=["absent", "elsewhere", "of an operator", "of the cloud", "of another vendor"],
+)
+def test_a_plugin_of_another_vendor_that_would_stay_is_named(
+    tmp_path: Path, resource: str, plugins: list[dict[str, Any]], message: str
+) -> None:
+    if "tpu" in resource:
+        plugins[0]["metadata"]["labels"] = {"addonmanager.kubernetes.io/mode": "Reconcile"}
+    cluster = [*vendor_nodes(resource), *plugins]
+
+    plan = planned(tmp_path, cluster, "--wave-nodes", 2)
+
+    (note,) = notes(plan)
+    assert note.startswith("a device plugin, on a0, a1: ")
+    assert message in note
+    assert [] == plan["plugins"]
+    messages = failed(tmp_path, cluster)
+    assert ["Node//a0", "Node//a1"] == sorted(messages)
+    assert all(message in text for text in messages.values())
+
+
+def test_a_plugin_that_nobody_knows_is_named_as_far_as_it_can_be(tmp_path: Path) -> None:
+    profiles = tmp_path / "profiles"
+    profiles.mkdir()
+    (profiles / "npu.acme.example.yaml").write_text(
+        "driver: npu.acme.example\nclaims: pod\ndevices:\n  device:\n    class: npu.acme.example\n"
+        "    sharing: never\n    resources:\n      acme.example/npu: {}\n"
+    )
+    cluster = [*vendor_nodes("acme.example/npu"), plugin("acme-npu-plugin", "acme/npu")]
+    flags = ("--wave-nodes", 2, "--profiles", profiles)
+
+    plan = planned(tmp_path, cluster, *flags)
+
+    (note,) = notes(plan)
+    text = (
+        "a device plugin, on a0, a1: the device plugin that offers acme.example/npu is not known (kube-system/acme-npu-plugin "
+        "may be it), so nothing keeps it away, and it would stay beside the DRA driver: find its DaemonSet, give it a required "
+        "node affinity that leaves out the nodes with a label of yours (KEY NotIn [VALUE]), and name that label with plan "
+        "--plugin-label KEY=VALUE"
+    )
+    assert text == note
+    assert ["Node//a0", "Node//a1"] == sorted(failed(tmp_path, cluster))
+
+    plan = planned(tmp_path, cluster, *flags, "--plugin-label", "acme.example/plugin=off")
+
+    assert [] == notes(plan)
+    (wave,) = plan["waves"]
+    assert {"off"} == {entry["labels"]["acme.example/plugin"] for entry in wave["nodes"]}
+    assert {} == failed(tmp_path, cluster)
+
+
+def test_nvidias_plugin_leaves_by_the_label_of_the_driver_that_takes_over(tmp_path: Path) -> None:
+    """The settings give its GPUs to another driver, and the plugin kept away from NVIDIA's label alone."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation:\n  profiles: {nvidia: gpu.drawbridge.internal}\n")
+
+    plan = planned(tmp_path, [plugin_node("g0"), daemon_set(NAME)], "--settings", settings)
+
+    assert [["drawbridge.internal/driver=true"]] == [entry["labels"] for entry in plan["plugins"]]
+
+
+# --- two drivers of a node ------------------------------------------------------------------------
+
+
+def test_a_node_with_two_drivers_that_one_label_would_choose_is_held(tmp_path: Path) -> None:
+    """Its label had the name of the last driver, the other one never came, and the node stayed drained."""
+    both = node("a0", {"amd.com/gpu": "8", "intel.com/qat": "2"})
+    beside = plugin_node("g0")
+    beside["status"]["allocatable"]["intel.com/qat"] = "2"
+    qat = plugin("intel-qat-plugin", "intel/intel-qat-plugin:0.34.0")
+
+    plan = planned(tmp_path, [both, beside, plugin(*AMD), daemon_set(NAME), qat])
+
+    (entry,) = plan["held"]
+    assert entry["object"] == "Node//a0"
+    assert entry["reason"] == (
+        "the DRA drivers gpu.amd.com, qat.intel.com would take its devices over, and all of them are chosen by the node label "
+        "drawbridge.internal/dra-driver, which has one value: only one of them would come"
+    )
+    assert "keep their device plugin away from it" in entry["fix"]
+    (wave,) = plan["waves"]
+    (switched,) = wave["nodes"]
+    assert switched["labels"] == {
+        "nvidia.com/dra-kubelet-plugin": "true",
+        "drawbridge.internal/dra-driver": "qat.intel.com",
+    }

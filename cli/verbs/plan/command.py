@@ -87,7 +87,7 @@ class _Percentage(click.IntRange):
     "--plugin-label",
     metavar="KEY=VALUE",
     default="",
-    help="The node label that keeps away a device plugin that no DaemonSet shows, or that a cloud manages.",
+    help="The node label that keeps away a device plugin that no DaemonSet shows, or that a cloud or an operator manages.",
 )
 @click.option(
     "--format",

@@ -1,4 +1,4 @@
-"""NVIDIA's device plugins, node by node, and those that stay at the switch of their node. Pure.
+"""Device plugins, node by node, and those that stay at the switch of their node. Pure.
 
 A DaemonSet elsewhere in the cluster says nothing of a node: a pool may have the plugin of its cloud, another
 one that of a team, and a third one a plugin in its image.
@@ -18,18 +18,31 @@ from findings.text import join_names
 from kube.api.core import Node, Pod
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
-from migration.assessment.evidence import list_at, mapping_at
+from migration.assessment.evidence import controller_kind, list_at, mapping_at
 from migration.assessment.node_devices import Source
-from migration.plan.facts.vendors import NVIDIA, OPERATOR_PREFIX, is_managed, is_plugin
+from migration.plan.facts.driver_daemon_sets import registers_driver
+from migration.plan.facts.vendors import (
+    NVIDIA,
+    OPERATOR_PREFIX,
+    PluginVendor,
+    is_managed,
+    is_plugin,
+    plugin_vendor,
+    resource_vendor,
+)
 from migration.plan.model.plan import PlannedNode
 
-GKE_PLUGIN_LABEL: Final = "gke-no-default-nvidia-gpu-device-plugin=true"
 _FIX: Final = "name a label that keeps it away with plan --plugin-label KEY=VALUE"
+_AFFINITY_FIX: Final = (
+    "find its DaemonSet, give it a required node affinity that leaves out the nodes with a label of yours (KEY NotIn "
+    "[VALUE]), and name that label with plan --plugin-label KEY=VALUE"
+)
+_PLUGIN: Final = "plugin"
 _OWN_TAINTS: Final = "node.kubernetes.io/"
 
 
 class DevicePlugins:
-    """The DaemonSets of NVIDIA's device plugin, and the nodes that they serve."""
+    """The DaemonSets of device plugins, and the nodes that they serve."""
 
     def __init__(self, objects: Iterable[SourceObject]) -> None:
         """Read the plugins of a cluster, its nodes and the pods of plugins.
@@ -38,11 +51,14 @@ class DevicePlugins:
             objects: The cluster's objects.
         """
         self._plugins: list[SourceObject] = []
+        self._others: list[SourceObject] = []
         self._nodes: dict[str, Node] = {}
         hosts: dict[tuple[str, str], set[str]] = {}
         for source in objects:
             if source.kind == DAEMON_SET and is_plugin(source):
                 self._plugins.append(source)
+            elif source.kind == DAEMON_SET and _may_be_plugin(source):
+                self._others.append(source)
             elif (source.api_version, source.kind) == ("v1", "Node"):
                 node = decode_view(source.document, Node)
                 if isinstance(node, Node):
@@ -51,17 +67,21 @@ class DevicePlugins:
                 host = mapping_at(source.document, "spec").get("nodeName")
                 hosts.setdefault((_place(source), owner), set()).add(str(host))
         self._hosts: Mapping[tuple[str, str], Collection[str]] = hosts
-        self._templates = [_template(source) for source in self._plugins]
+        self._templates = {
+            (_place(source), source.name): _template(source)
+            for source in (*self._plugins, *self._others)
+        }
 
     def of_node(self, name: str) -> list[SourceObject]:
-        """Return the DaemonSets with a pod on a node, and those with a template that the node takes."""
-        node = self._nodes.get(name)
-        return [
-            source
-            for source, template in zip(self._plugins, self._templates, strict=True)
-            if name in self._hosts.get((_place(source), source.name), ())
-            or (node is not None and template is not None and is_eligible(template, node))
-        ]
+        """Return the known plugins with a pod on a node, and those with a template that the node takes."""
+        return [source for source in self._plugins if self._comes_to(source, name)]
+
+    def offering(self, node: PlannedNode) -> list[SourceObject]:
+        """Return the known plugins of a node that offer what its DRA drivers take over; on those of HAMi and Koordinator NVIDIA's."""
+        drivers = {vendor.driver for key in node.resources if (vendor := resource_vendor(key))}
+        if node.source != Source.DEVICE_PLUGIN:
+            drivers = {NVIDIA}
+        return [source for source in self.of_node(node.name) if _driver_of(source) in drivers]
 
     def misgiving(self, node: PlannedNode, plugin_label: str) -> str:
         """Explain that a node's device plugin would stay at its switch; empty if it leaves.
@@ -70,27 +90,84 @@ class DevicePlugins:
             node: The node with the labels that it gets.
             plugin_label: The confirmed label that keeps the plugin away; empty without one.
         """
+        if node.source != Source.DEVICE_PLUGIN or plugin_label:
+            return ""
+        reasons = (self._misgiving(node, key) for key in sorted(node.resources))
+        return next(filter(None, reasons), "")
+
+    def _misgiving(self, node: PlannedNode, resource: str) -> str:
+        """Explain that the plugin that offers a resource name would stay; empty if it leaves."""
+        vendor = resource_vendor(resource)
+        if vendor is None:
+            return self._unknown(node, resource)
         has_operator = any(label.startswith(OPERATOR_PREFIX) for label in node.labels)
-        if node.source != Source.DEVICE_PLUGIN or NVIDIA not in node.devices:
+        if vendor.driver == NVIDIA and has_operator:
             return ""
-        if has_operator or plugin_label:
-            return ""
-        plugins = self.of_node(node.name)
+        plugins = [
+            source for source in self.of_node(node.name) if _driver_of(source) == vendor.driver
+        ]
         if not plugins:
-            return f"{self._absence()}, so the plugin may be part of the node's image or managed by the cloud, and would stay beside the DRA driver: {_FIX}"
-        managed = [source for source in plugins if is_managed(source)]
-        if managed:
-            return (
-                f"DaemonSet {_place(managed[0])}/{managed[0].name} is managed by the cloud, which takes a "
-                f"patch back: {_FIX}, on GKE {GKE_PLUGIN_LABEL}"
-            )
+            return f"{self._absence(vendor, resource)}, so the plugin may be part of the node's image or managed by the cloud, and would stay beside the DRA driver: {_FIX}"
+        for source in plugins:
+            name = f"DaemonSet {_place(source)}/{source.name}"
+            if is_managed(source):
+                on_gke = f", on GKE {vendor.cloud_label}" if vendor.cloud_label else ""
+                return f"{name} is managed by the cloud, which takes a patch back: {_FIX}{on_gke}"
+            if is_owned_plugin(source):
+                return (
+                    f"{name} is of a {controller_kind(source.document)}, whose operator takes a patch back: let that leave out "
+                    "the nodes with a label of yours, and name the label with plan --plugin-label KEY=VALUE"
+                )
         return ""
 
-    def _absence(self) -> str:
-        if not self._plugins:
-            return "no DaemonSet of a device plugin is in the cluster"
-        names = join_names(sorted(f"{_place(source)}/{source.name}" for source in self._plugins))
-        return f"no DaemonSet of a device plugin comes to this node ({names} runs elsewhere, by its selector, affinity and tolerations)"
+    def _comes_to(self, source: SourceObject, name: str) -> bool:
+        """Return True if a DaemonSet has a pod on a node, or its template fits there."""
+        key = (_place(source), source.name)
+        node, template = self._nodes.get(name), self._templates.get(key)
+        return name in self._hosts.get(key, ()) or (
+            node is not None and template is not None and is_eligible(template, node)
+        )
+
+    def _absence(self, vendor: PluginVendor, resource: str) -> str:
+        plugins = [source for source in self._plugins if _driver_of(source) == vendor.driver]
+        of_vendor = "" if vendor.driver == NVIDIA else f" for {resource}"
+        if not plugins:
+            return f"no DaemonSet of a device plugin{of_vendor} is in the cluster"
+        names = join_names(sorted(f"{_place(source)}/{source.name}" for source in plugins))
+        return f"no DaemonSet of a device plugin{of_vendor} comes to this node ({names} runs elsewhere, by its selector, affinity and tolerations)"
+
+    def _unknown(self, node: PlannedNode, resource: str) -> str:
+        """Explain that nobody knows the DaemonSet that offers a resource name."""
+        names = [
+            f"{_place(source)}/{source.name}"
+            for source in self._others
+            if self._comes_to(source, node.name)
+        ]
+        candidates = f" ({join_names(sorted(names))} may be it)" if names else ""
+        return (
+            f"the device plugin that offers {resource} is not known{candidates}, so nothing keeps it away, and it would stay "
+            f"beside the DRA driver: {_AFFINITY_FIX}"
+        )
+
+
+def is_owned_plugin(source: SourceObject) -> bool:
+    """Return True if an operator puts a plugin's DaemonSet back as it was; NVIDIA's operator follows labels of nodes."""
+    return _driver_of(source) != NVIDIA and bool(controller_kind(source.document))
+
+
+def _driver_of(source: SourceObject) -> str:
+    """Return the DRA driver of the vendor of a known plugin."""
+    vendor = plugin_vendor(source)
+    return vendor.driver if vendor is not None else ""
+
+
+def _may_be_plugin(source: SourceObject) -> bool:
+    """Return True if a DaemonSet has the name or the image of a plugin, and is no DRA driver."""
+    containers = list_at(source.document, "spec", "template", "spec", "containers")
+    images = [str(mapping_at(container).get("image")) for container in containers]
+    return any(_PLUGIN in text for text in (source.name, *images)) and not registers_driver(
+        source.document
+    )
 
 
 def _place(source: SourceObject) -> str:

@@ -50,7 +50,7 @@ def find_waiting(
         name = f"{namespace}/{source.name}"
         if release_namespace and namespace != release_namespace:
             others.append(name)
-        elif _registers(source.document):
+        elif registers_driver(source.document):
             drivers.append(name)
         elif any(part in source.name for part in _NAMED):
             lookalikes.append(name)
@@ -59,7 +59,7 @@ def find_waiting(
     return WaitingDaemonSets(tuple(drivers), tuple(lookalikes), tuple(others))
 
 
-def _registers(daemon_set: Mapping[str, Any]) -> bool:
+def registers_driver(daemon_set: Mapping[str, Any]) -> bool:
     """Return True if pods mount the kubelet's directory for the registration of drivers."""
     paths = (
         str(mapping_at(volume, "hostPath").get("path", "")).rstrip("/")

@@ -1,6 +1,6 @@
 """The DaemonSets of legacy systems that have to keep away from switched nodes, by node affinity. Pure.
 
-NVIDIA's device plugin must not share a node with the DRA driver. koordlet would register the driver's
+A device plugin must not share a node with the DRA driver of its devices. koordlet would register the driver's
 devices again, and koord-scheduler would hand them out a second time.
 
 Sources: koordinator-sh/koordinator pkg/koordlet/statesinformer (koordlet has no switch per node);
@@ -8,23 +8,21 @@ kubernetes-sigs/dra-driver-nvidia-gpu (no device plugin beside it).
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.assessment.evidence import list_at, mapping_at
 from migration.assessment.node_devices import Source
-from migration.plan.facts.device_plugins import DevicePlugins
+from migration.plan.facts.device_plugins import DevicePlugins, is_owned_plugin
 from migration.plan.facts.vendors import (
-    NVIDIA_LABEL,
+    NVIDIA,
     driver_label,
     is_koordlet,
     is_managed,
-    is_plugin,
+    plugin_vendor,
 )
 from migration.plan.model.plan import PlannedNode, PluginDaemonSet, is_name, is_namespace
-
-SWITCHED: Final = f"{NVIDIA_LABEL}=true"
 
 
 def kept_away(
@@ -35,7 +33,7 @@ def kept_away(
 ) -> tuple[PluginDaemonSet, ...]:
     """Return the DaemonSets that do not stay away from switched nodes by themselves.
 
-    The device plugins of the GPU Operator and of HAMi follow labels of their own, what a cloud
+    The device plugins of the GPU Operator and of HAMi follow labels of their own, what a cloud or an operator
     manages is put back as it was, and a plugin that comes to none of the nodes stays as it is.
 
     Args:
@@ -44,24 +42,33 @@ def kept_away(
         nodes: The nodes that may be switched.
         plugins: The cluster's device plugins.
     """
-    drivers = {
+    koordinator = {
         driver for node in nodes if node.source == Source.KOORDINATOR for driver in node.devices
     }
-    koordinator = tuple("=".join(driver_label(driver)) for driver in sorted(drivers))
-    serving = {
-        (source.namespace, source.name) for node in nodes for source in plugins.of_node(node.name)
-    }
+    drivers_of: dict[tuple[str, str], set[str]] = {}
+    for node in nodes:
+        for source in plugins.offering(node):
+            vendor = plugin_vendor(source)
+            own = vendor.driver if vendor is not None else ""
+            if (own == NVIDIA and operator) or is_owned_plugin(source):
+                continue
+            # A driver of somebody else may take the devices over, and its label is what the node gets then.
+            is_taken_over = node.source == Source.DEVICE_PLUGIN and own not in node.devices
+            drivers = node.devices if is_taken_over else (own,)
+            drivers_of.setdefault((source.namespace, source.name), set()).update(drivers)
     entries = (
-        _kept_away(source, (SWITCHED,) if is_plugin(source) else koordinator)
+        _kept_away(source, drivers_of.get((source.namespace, source.name), koordinator))
         for source in objects
         if source.kind == DAEMON_SET
-        and (is_koordlet(source) or ((source.namespace, source.name) in serving and not operator))
+        and (is_koordlet(source) or (source.namespace, source.name) in drivers_of)
         and not is_managed(source)
     )
     return tuple(entry for entry in entries if entry is not None)
 
 
-def _kept_away(source: SourceObject, labels: tuple[str, ...]) -> PluginDaemonSet | None:
+def _kept_away(source: SourceObject, drivers: Iterable[str]) -> PluginDaemonSet | None:
+    """Return a DaemonSet that does not stay away from nodes with the labels of these drivers; None if it does."""
+    labels = tuple("=".join(driver_label(driver)) for driver in sorted(drivers))
     namespace = source.namespace or "default"
     missing = missing_labels(source.document, labels)
     if not missing or not is_namespace(namespace) or not is_name(source.name):

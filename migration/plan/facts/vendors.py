@@ -14,9 +14,9 @@ nodes).
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-from findings.text import printable
+from findings.text import join_names, printable
 from kube.manifests.source import SourceObject
 from kube.names import GROUP
 from migration.assessment.evidence import list_at, mapping_at, text_map
@@ -37,13 +37,74 @@ OPERATOR_PREFIX: Final = "nvidia.com/gpu.deploy."
 DEVICE_PLUGIN: Final = f"{OPERATOR_PREFIX}device-plugin"
 """The label of one operand. That of all operands would take the GPU driver from the node."""
 
-_PLUGINS: Final = ("k8s-device-plugin", "nvidia-device-plugin", "gpu-device-plugin")
-_DISCOVERY: Final = "feature-discovery"
-"""The part of the name of the DaemonSet that the plugin's chart starts from the same image. Pods
-select nodes by its labels: it stays."""
+_FEATURE_TEXTS: Final = ("feature-discovery", "labeller")
+"""Parts of the names and images of DaemonSets that only label nodes, and that the plugins' charts start from the same
+image. Pods select nodes by these labels: they stay."""
 _VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?(?:-[0-9A-Za-z.-]{1,20})?")
+SEPARATE_DRIVERS: Final = (
+    "if no pod uses the devices of one of them on this node, keep their device plugin away from it; else install these drivers "
+    "and switch the node by hand; then plan again from a new snapshot"
+)
 UNKNOWN_VERSION: Final = "unknown"
 _MAX_TEXT: Final = 63
+
+
+class PluginVendor(NamedTuple):
+    """The device plugins of a vendor.
+
+    Attributes:
+        driver: The DRA driver of the vendor for these devices.
+        resources: The beginnings of the resource names that they offer.
+        texts: Parts of the name or an image of their DaemonSet.
+        cloud_label: The node label, as `key=value`, that keeps them away on GKE; empty where there is none.
+    """
+
+    driver: str
+    resources: tuple[str, ...]
+    texts: tuple[str, ...]
+    cloud_label: str = ""
+
+
+_VENDORS: Final = (
+    PluginVendor(
+        "gpu.amd.com",
+        ("amd.com/",),
+        ("amdgpu-device-plugin", "amd-gpu-device-plugin", "rocm/k8s-device-plugin"),
+    ),
+    PluginVendor("gpu.intel.com", ("intel.com/gpu", "gpu.intel.com/"), ("intel-gpu-plugin",)),
+    PluginVendor("qat.intel.com", ("intel.com/qat", "qat.intel.com/"), ("intel-qat-plugin",)),
+    PluginVendor(
+        "gaudi.intel.com",
+        ("habana.ai/", "intel.com/gaudi"),
+        ("habanalabs-device-plugin", "habana-k8s-device-plugin", "docker-k8s-device-plugin"),
+    ),
+    PluginVendor("neuron.aws.com", ("aws.amazon.com/neuron",), ("neuron-device-plugin",)),
+    PluginVendor(
+        "npu.rebellions.ai",
+        ("rebellions.ai/",),
+        ("rbln-device-plugin", "rbln-k8s-device-plugin", "rebellions/k8s-device-plugin"),
+    ),
+    PluginVendor(
+        "tpu.google.com",
+        ("google.com/tpu",),
+        ("tpu-device-plugin",),
+        "gke-no-default-tpu-device-plugin=true",
+    ),
+    # NICs, which stay where they are.
+    PluginVendor("", ("vpc.amazonaws.com/",), ("efa-k8s-device-plugin",)),
+    PluginVendor(
+        NVIDIA,
+        ("nvidia.com/",),
+        ("k8s-device-plugin", "nvidia-device-plugin", "gpu-device-plugin"),
+        "gke-no-default-nvidia-gpu-device-plugin=true",
+    ),
+)
+"""The vendors with known device plugins. NVIDIA's come last: others have parts of their names.
+
+Sources: ROCm/k8s-device-plugin k8s-ds-amdgpu-dp.yaml and k8s-ds-amdgpu-labeller.yaml; ROCm/gpu-operator;
+intel/intel-device-plugins-for-kubernetes deployments; habana-k8s-device-plugin.yaml of Intel's Gaudi; AWS's
+k8s-neuron-device-plugin.yml and efa-k8s-device-plugin.yml; rebellions-sw/rbln-k8s-device-plugin;
+kubernetes-sigs/dra-driver-google-tpu (the label of GKE)."""
 
 
 def unmap_command(name: str) -> str:
@@ -64,6 +125,23 @@ def driver_label(driver: str) -> tuple[str, str]:
     ('drawbridge.internal/dra-driver', 'gpu.example.com')
     """
     return _OWN_LABELS.get(driver, (DRIVER_LABEL, driver[:_MAX_TEXT]))
+
+
+def contested_label(drivers: Collection[str]) -> str:
+    """Explain that one node label would have to choose several drivers of a node; empty if each has its own key.
+
+    A label has one value, so only one of these drivers would come, and the node would stay drained.
+    """
+    drivers_of: dict[str, list[str]] = {}
+    for driver in sorted(drivers):
+        drivers_of.setdefault(driver_label(driver)[0], []).append(driver)
+    for key, names in drivers_of.items():
+        if len(names) > 1:
+            return (
+                f"the DRA drivers {join_names(names)} would take its devices over, and all of them are chosen by the node label "
+                f"{key}, which has one value: only one of them would come"
+            )
+    return ""
 
 
 def is_operator_version(text: str) -> bool:
@@ -165,12 +243,29 @@ def _image_tags(source: SourceObject) -> Iterator[str]:
             yield image.partition("@")[0].rpartition(":")[2]
 
 
-def is_plugin(source: SourceObject) -> bool:
-    """Return True if a DaemonSet is a device plugin of NVIDIA, by its name or an image."""
+def plugin_vendor(source: SourceObject) -> PluginVendor | None:
+    """Return the vendor of a device plugin's DaemonSet, by its name or an image; None for other DaemonSets."""
     texts = (source.name, *_images(source))
-    if _DISCOVERY in source.name:
-        return False
-    return any(plugin in text for plugin in _PLUGINS for text in texts)
+    if any(part in text for part in _FEATURE_TEXTS for text in texts):
+        return None
+    return next(
+        (
+            vendor
+            for vendor in _VENDORS
+            if any(part in text for part in vendor.texts for text in texts)
+        ),
+        None,
+    )
+
+
+def resource_vendor(resource: str) -> PluginVendor | None:
+    """Return the vendor whose device plugins offer a resource name; None where none is known."""
+    return next((vendor for vendor in _VENDORS if resource.startswith(vendor.resources)), None)
+
+
+def is_plugin(source: SourceObject) -> bool:
+    """Return True if a DaemonSet is a device plugin of a known vendor."""
+    return plugin_vendor(source) is not None
 
 
 def _images(source: SourceObject) -> list[str]:

@@ -42,7 +42,8 @@ from migration.plan.facts.quota_files import (
 )
 from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.vendors import (
-    NVIDIA,
+    SEPARATE_DRIVERS,
+    contested_label,
     driver_label,
     node_notes,
     switch_labels,
@@ -290,13 +291,15 @@ def _candidates(
             text = ", ".join(sorted({device.key for device in node.legacy}))
             reason = f"no profile of a DRA driver serves {text}"
             blocked.append(Held(object=reference, reason=reason, fix="add one with --profiles"))
+        elif reason := contested_label(devices):
+            blocked.append(Held(object=reference, reason=reason, fix=SEPARATE_DRIVERS))
         elif driver is not None and driver < OLDEST_NVIDIA_DRIVER:
             reason = f"NVIDIA's driver is {driver}, and its DRA driver needs {OLDEST_NVIDIA_DRIVER}"
             fix = f"upgrade the GPU driver of this node to {OLDEST_NVIDIA_DRIVER} or newer"
             blocked.append(Held(object=reference, reason=reason, fix=fix))
         else:
             switched = switch_labels(own, node.source, devices, operator)
-            if question.plugin_label and node.source is Source.DEVICE_PLUGIN and NVIDIA in devices:
+            if question.plugin_label and node.source is Source.DEVICE_PLUGIN:
                 key, _, value = question.plugin_label.partition("=")
                 switched[key] = value
             document = documents.get(node.node, {})
