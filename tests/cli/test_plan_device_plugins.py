@@ -237,7 +237,7 @@ def test_plugins_of_several_vendors_leave_the_nodes_of_their_own(tmp_path: Path)
     ids=["labels of nodes", "NICs", "another vendor"],
 )
 def test_daemon_sets_for_something_else_stay(tmp_path: Path, other: dict[str, Any]) -> None:
-    """NVIDIA's label was given to whatever has a part of its plugin's name."""
+    """They got NVIDIA's label, since they have a part of its plugin's name."""
     plan = planned(tmp_path, [*vendor_nodes(), plugin(*AMD), other])
 
     assert [AMD[0]] == [entry["name"] for entry in plan["plugins"]]

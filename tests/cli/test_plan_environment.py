@@ -464,6 +464,29 @@ def test_what_an_autoscaler_does_with_claims_is_reported_once(
         assert not any(text.startswith(note) for text in second["notes"])
 
 
+@pytest.mark.parametrize("pods", [[], workload("web", {GPU: "1"}, ["gpu-0"])])
+@pytest.mark.parametrize("pool", ["karpenter.sh/nodepool", "cloud.google.com/gke-nodepool"])
+def test_the_end_of_karpenters_nodes_is_reported_once(
+    tmp_path: Path, pool: str, pods: list[dict[str, Any]]
+) -> None:
+    """The annotation that keeps Karpenter from an empty node does not keep it from one that expires."""
+    nodes = [plugin_node(name, 4, **{pool: "a100"}) for name in ("gpu-0", "gpu-1")]
+
+    plan = planned(tmp_path, [*nodes, PLUGIN, namespace("team"), *pods], "--wave-nodes", 1)
+
+    first, second = (
+        [note for note in wave["notes"] if "expireAfter" in note] for wave in plan["waves"]
+    )
+    assert [] == second
+    text = (
+        "Karpenter (1.14) removes a node once its expireAfter is over, 720h by default, also one with the annotation "
+        "karpenter.sh/do-not-disrupt [karpenter.sh/preview/reference/annotations; kubernetes-sigs/karpenter pkg/apis/v1 "
+        "(the default)]: end all waves before the oldest of these nodes expires (kubectl get nodeclaims shows their age), "
+        "or plan for nodes of a NodePool with expireAfter: Never; a change of expireAfter makes the nodes of its NodePool drift"
+    )
+    assert [text] * pool.startswith("karpenter") == first
+
+
 @pytest.mark.parametrize(
     ("image", "old", "new"),
     [

@@ -55,6 +55,7 @@ class Topic(StrEnum):
     COST = "cost"
     TWO_SYSTEMS = "plugin and DRA"
     NATIVE = "native requests"
+    EXPIRY = "expiry"
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,6 +135,10 @@ _KARPENTER: Final = (
          "kubernetes-sigs/karpenter issue 3230, pull request 3266", "", Evidence.THREAD),
     _Row(Topic.EXTENDED_RESOURCES, "1.14", "does not support extended resources that a DeviceClass maps",
          "kubernetes-sigs/karpenter issue 3231", "", Evidence.THREAD),
+    _Row(Topic.EXPIRY, "1.14", "removes a node once its expireAfter is over, 720h by default, also one with the annotation "
+         "karpenter.sh/do-not-disrupt",
+         "karpenter.sh/preview/reference/annotations; kubernetes-sigs/karpenter pkg/apis/v1 (the default)",
+         "", Evidence.DOCUMENT),
     _Row(Topic.NATIVE, "1.14", "never initializes a node that it started for a key which only DRA serves, so it does "
          "not consolidate it, even empty",
          "kubernetes-sigs/karpenter 1.14.1, pkg/controllers/nodeclaim/lifecycle/initialization.go"),

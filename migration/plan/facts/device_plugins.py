@@ -77,7 +77,7 @@ class DevicePlugins:
         return [source for source in self._plugins if self._comes_to(source, name)]
 
     def offering(self, node: PlannedNode) -> list[SourceObject]:
-        """Return the known plugins of a node that offer what its DRA drivers take over; on those of HAMi and Koordinator NVIDIA's."""
+        """Return the known plugins of a node that offer its planned resources; NVIDIA's on nodes of HAMi and Koordinator."""
         drivers = {vendor.driver for key in node.resources if (vendor := resource_vendor(key))}
         if node.source != Source.DEVICE_PLUGIN:
             drivers = {NVIDIA}

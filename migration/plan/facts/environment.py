@@ -63,6 +63,7 @@ _KUEUE_TOPICS: Final = dict.fromkeys(
 _AUTOSCALER_IMAGE: Final = re.compile(r"cluster-autoscaler[^:]*:v?1\.(\d{1,3})(?!\d)")
 _CLAIM_TOPICS: Final = (Topic.SEES_CLAIMS, Topic.SCALE_FROM_ZERO)
 _NATIVE_TOPICS: Final = (Topic.EXTENDED_RESOURCES, Topic.NATIVE)
+_EXPIRY_TOPICS: Final = (Topic.EXPIRY,)
 REVERTING: Final = frozenset({"Argo CD", "Flux"})
 """The managers that compare a cluster with a repository all the time."""
 _HELM: Final = "Helm"
@@ -382,17 +383,15 @@ def _autoscaler_notes(
 def _autoscaler_topics(
     wave: Wave, topics_of: Mapping[str, tuple[Topic, ...]]
 ) -> set[tuple[Component, tuple[Topic, ...]]]:
-    """Return the autoscalers of the pools of a wave's nodes, with the topics for their pods."""
-    return {
-        (
-            Component.KARPENTER
-            if node.pool.startswith(f"{_KARPENTER}=")
-            else Component.CLUSTER_AUTOSCALER,
-            topics_of[node.pool],
-        )
-        for node in wave.nodes
-        if node.pool
-    }
+    """Return the autoscalers of the pools of a wave's nodes, with the topics for their pods and for the nodes."""
+    topics = set()
+    for node in wave.nodes:
+        if node.pool.startswith(f"{_KARPENTER}="):
+            topics.add((Component.KARPENTER, topics_of[node.pool]))
+            topics.add((Component.KARPENTER, _EXPIRY_TOPICS))
+        elif node.pool:
+            topics.add((Component.CLUSTER_AUTOSCALER, topics_of[node.pool]))
+    return topics
 
 
 def changes(wave: Wave, reference: str) -> bool:

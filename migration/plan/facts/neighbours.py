@@ -19,6 +19,10 @@ _ACTIONS: Final[Mapping[tuple[Component, Topic], str]] = {
     (Component.KARPENTER, Topic.NATIVE): (
         "delete the NodeClaim of such a node by hand once the node is empty"
     ),
+    (Component.KARPENTER, Topic.EXPIRY): (
+        "end all waves before the oldest of these nodes expires (kubectl get nodeclaims shows their age), or plan for nodes of "
+        "a NodePool with expireAfter: Never; a change of expireAfter makes the nodes of its NodePool drift"
+    ),
     (Component.KUEUE, Topic.COUNTS_TEMPLATE): (
         "leave the quota of the device keys in its ClusterQueue until the templates themselves have claims"
     ),

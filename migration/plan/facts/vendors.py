@@ -259,7 +259,7 @@ def plugin_vendor(source: SourceObject) -> PluginVendor | None:
 
 
 def resource_vendor(resource: str) -> PluginVendor | None:
-    """Return the vendor whose device plugins offer a resource name; None where none is known."""
+    """Return the vendor of a resource name, by the device plugins that offer it; None if it is not known."""
     return next((vendor for vendor in _VENDORS if resource.startswith(vendor.resources)), None)
 
 
