@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from allocator.groups.arrangement import arrangement_of
 from allocator.groups.decide import decide_group
-from allocator.groups.model import GroupMember, GroupPlan, GroupQuestion, MemberOption
+from allocator.groups.model import GroupMember, GroupPlan, GroupQuestion, MemberOption, NodeShare
 from allocator.model.outcome import AttemptFailed
 from allocator.pods.claims import Name, claim_name
 from allocator.replay.scheduler import Scheduler
@@ -70,7 +70,7 @@ def _place_together(
     plan = decide_group(state.cluster, question)
     if not isinstance(plan, GroupPlan):
         return ()
-    allocated = _allocated_claims(group, plan, state)
+    allocated = _allocated_claims(plan, state)
     places = []
     for candidate in members:
         node = plan.nodes.get(_name(candidate))
@@ -93,14 +93,17 @@ def _name(candidate: Candidate) -> str:
     return f"{metadata.namespace}/{metadata.name}"
 
 
-def _allocated_claims(
-    group: ReplayGroup, plan: GroupPlan, state: ReplayState
-) -> Mapping[Name, ResourceClaim]:
+def _allocated_claims(plan: GroupPlan, state: ReplayState) -> Mapping[Name, ResourceClaim]:
     return {
         claim_name(claim): claim
-        for number, share in enumerate(plan.shares)
-        for claim in state.allocated(share.plan, share.pending, f"{group.name}/{number}")
+        for share in plan.shares
+        for claim in state.allocated(share.plan, share.pending, _seed(share))
     }
+
+
+def _seed(share: NodeShare) -> str:
+    """Return a seed that no other claims have: pods of the group that arrive later get shares of their own."""
+    return ",".join("/".join(claim_name(claim)) for claim in share.pending.claims)
 
 
 def _place_one_by_one(

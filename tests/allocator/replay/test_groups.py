@@ -1,14 +1,17 @@
 """Groups in a replay: their pods are placed together, or none is."""
 
 import pytest
+from msgspec.structs import replace
 
+from allocator.features.consumer_limits import ConsumerLimit
 from allocator.replay.replay import replay
 from allocator.replay.results import StrategyResult
 from allocator.replay.workload import Inventory, Order, ReplayGroup, ReplayPod
+from allocator.search.attempt import AllocatorOptions
 from kube.api.core import Node, NodeStatus, Pod
 from kube.api.meta import ObjectMeta
 from kube.quantity import Quantity
-from testing.allocation.builders import claim, classes, device, node, request, slice_of
+from testing.allocation.builders import DRIVER, claim, classes, device, node, request, slice_of
 
 STOCK, OURS = "stock", "CompactFirst"
 
@@ -105,3 +108,22 @@ def test_a_group_stays_in_one_rack() -> None:
 
     assert counts(replay(OURS, members(group, 2, 2), labelled)) == (2, {})
     assert counts(replay(OURS, members(group, 2, 2, 2), labelled)) == (2, {"groupDoesNotFit": 1})
+
+
+@pytest.mark.parametrize("strategy", ["FirstFit", OURS])
+@pytest.mark.parametrize(
+    "group", [None, ReplayGroup(name="ring", min_count=1), ReplayGroup(name="ring", min_count=2)]
+)
+def test_later_pods_of_a_group_count_as_further_consumers(
+    strategy: str, group: ReplayGroup | None
+) -> None:
+    """Ten shares of a device that four may share, each with a pod that comes by itself."""
+    shared = device("gpu-0", shared=True, capacity={"memory": "80Gi"})
+    inventory = replace(cluster(a=1), slices=(slice_of(shared, pool="a", node="a"),))
+    pods = [
+        replace(pod, claims=(claim(request(capacity={"memory": "1Gi"}), name=f"share-{number}"),))
+        for number, pod in enumerate(members(group, *[1] * 10))
+    ]
+    options = AllocatorOptions(consumer_limits={DRIVER: ConsumerLimit(per_device=4)})
+
+    assert replay(strategy, pods, inventory, options=options).pods.placed == 4
