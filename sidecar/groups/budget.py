@@ -14,7 +14,8 @@ from allocator.groups.model import GroupPlan, GroupQuestion, NodeShare
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
 from allocator.pods.claims import Name, claim_name
-from allocator.search.results import allocation, share_ids
+from allocator.pods.node_eligibility import is_for
+from allocator.search.results import allocation, node_selector, share_ids
 from kube.api.resource import ResourceClaim
 from sidecar.groups.places import PlannedClaim
 from sidecar.plan.occupancy import Occupancy, with_allocated
@@ -84,6 +85,11 @@ class _Charging:
             if tenant is not None and (exceeded or self._is_changed):
                 self._is_changed = True
                 payable = self._search(share, tenant)
+                # Other devices for a claim of several members may be out of the reach of some of them.
+                if payable is not None and not (
+                    share.members or self._is_within_reach(payable, plan.nodes)
+                ):
+                    payable = None
             kept_names = () if payable is None else payable.members
             dropped_names = [name for name in share.members if name not in kept_names]
             if payable is None and not share.members:
@@ -132,6 +138,23 @@ class _Charging:
             if not share.members:
                 return None
         return None
+
+    def _is_within_reach(self, share: NodeShare, nodes: Mapping[str, str]) -> bool:
+        """Return True if every member can use the claims of a share from its node.
+
+        Args:
+            nodes: Member to node.
+        """
+        selectors = {
+            claim_name(claim): node_selector(choices, share.node)
+            for claim, choices in zip(share.pending.claims, share.plan.choices, strict=True)
+        }
+        return all(
+            is_for(selector, self._cluster.nodes[node])
+            for name, node in nodes.items()
+            for claim in self._claims_of[name]
+            if (selector := selectors.get(claim_name(claim))) is not None
+        )
 
     def _plan(self, node: str, pending: PendingClaims, tenant: TenantBudget) -> Plan | None:
         if not pending.claims:

@@ -586,6 +586,37 @@ def test_a_node_is_searched_for_devices_that_the_quota_leaves() -> None:
     assert chosen == ["gpu-2", "gpu-3"]
 
 
+@pytest.mark.parametrize(
+    ("zone_of_b", "expected"),
+    [
+        pytest.param("east", {"a": "node-a", "b": "node-a"}, id="both see the smaller card"),
+        pytest.param("west", None, id="one of them does not see it"),
+    ],
+)
+def test_a_quota_moves_no_shared_claim_out_of_the_reach_of_a_pod(
+    zone_of_b: str, expected: dict[str, str] | None
+) -> None:
+    """All nodes see a card of 80Gi, more than the quota allows, and node-a one of 40Gi."""
+    zones = {"a": "east", "b": zone_of_b}
+    pods = [member(name, "shared", nodeSelector={"zone": zone}) for name, zone in zones.items()]
+    world = snapshot(
+        claim(request(), name="shared"),
+        nodes=[node("node-a", zone="east"), node("node-b", zone="west")],
+        slices=[
+            slice_of(device("big", capacity={"memory": "80Gi"}), pool="fabric", all_nodes=True),
+            slice_of(device("small", capacity={"memory": "40Gi"}), pool="local", node="node-a"),
+        ],
+        quotas=[quota(capacity_limit("memory", "50Gi"))],
+    )
+
+    outcome = decided(group_request(*pods), world)
+
+    if expected is not None:
+        assert nodes_of(outcome) == expected
+    else:
+        assert rejection_of(outcome).code is Code.EXCEEDS_DEVICE_QUOTA
+
+
 # --- cost ------------------------------------------------------------------------------------------
 
 
