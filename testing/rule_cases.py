@@ -373,7 +373,7 @@ CLAIMS: Final = (
         claim(
             exactly("r" * 63, deviceClassName="c" * 253, tolerations=[{**_FULL, "value": ""}]),
             first(sub("0"), name="0"),
-            constraints=[{"matchAttribute": f"{'D' * 63}/{'i' * 32}"}],
+            constraints=[{"matchAttribute": f"{'d' * 63}/{'i' * 32}"}],
             config=[config({"a": 1}, driver="Driver.example.com")],
         ),
     ),

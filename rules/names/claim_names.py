@@ -3,7 +3,7 @@
 Names in fields that a disabled feature gate drops are not validated, as in the API server.
 
 Source: k8s.io/kubernetes v1.37.1, pkg/apis/resource/validation/validation.go, ValidateResourceClaim and
-ValidateDeviceClass.
+ValidateDeviceClass; k8s.io/apimachinery v0.37.1, pkg/api/validate, ResourceFullyQualifiedName.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -118,7 +118,8 @@ def _attribute_faults(path: FieldPath, name: str) -> Iterator[Finding]:
     if name.count("/") != 1:
         return
     domain, _, identifier = name.partition("/")
-    if not formats.is_driver_name(domain):
+    # Upper case is allowed in names of drivers, but not here: declarative validation rejects it.
+    if len(domain) > formats.MAX_DRIVER or not formats.is_dns_subdomain(domain):
         message = f"the domain of {quote_text(name)} must be {formats.A_DRIVER}"
         yield error(Code.INVALID_NAME, path, message)
     elif not formats.is_identifier(identifier):

@@ -52,6 +52,18 @@ def test_the_name_of_the_object_is_validated(document: Document) -> None:
     assert finding_lines(renamed_document) == ("error invalidName metadata.name",)
 
 
+def test_a_domain_in_upper_case_is_that_of_a_driver_and_not_of_an_attribute() -> None:
+    """Kubernetes before 1.37 accepts both, so this is no row of the table for real API servers."""
+    driver, attribute = "GPU.example.com", {"matchAttribute": "GPU.example.com/numa"}
+    document = claim(
+        exactly(count=2), constraints=[attribute], config=[config({"a": 1}, driver=driver)]
+    )
+
+    assert finding_lines(document) == (
+        "error invalidName spec.devices.constraints[0].matchAttribute",
+    )
+
+
 @pytest.mark.parametrize("name", ["\x1b[2J", "a\nb", "\u202e", "x" * 100_000])
 def test_names_of_strangers_stay_on_one_line(name: str) -> None:
     document = claim(
