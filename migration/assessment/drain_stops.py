@@ -3,7 +3,7 @@
 `plan` holds the nodes of those that never allow an eviction, and its scripts stop at those that allow none at the moment.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -35,31 +35,27 @@ class DrainStop(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_drain_stops(evidence: Evidence, nodes: Iterable[str]) -> tuple[DrainStop, ...]:
     """Return the budgets that would stop the drain of some nodes, those that never let a pod go first."""
-    names = sorted(nodes)
-    never = {
-        (budget.namespace, budget.name): budget
-        for node in names
-        for budget, _ in evidence.blocking_budgets(node)
-    }
-    at_the_moment = {
-        (budget.namespace, budget.name): budget
-        for node in names
-        for budget, _ in evidence.exhausted_budgets(node)
-        if (budget.namespace, budget.name) not in never
-    }
+    never: dict[Disruptions, list[RunningPod]] = {}
+    at_the_moment: dict[Disruptions, list[RunningPod]] = {}
+    for node in sorted(nodes):
+        for budget, pods in evidence.blocking_budgets(node):
+            never.setdefault(budget, []).extend(pods)
+        for budget, pods in evidence.exhausted_budgets(node):
+            at_the_moment.setdefault(budget, []).extend(pods)
     return (
-        *(_stop(budget, evidence, names, never=True) for _, budget in sorted(never.items())),
+        *(_stop(budget, never[budget], never=True) for budget in sorted(never, key=_key)),
         *(
-            _stop(budget, evidence, names, never=False)
-            for _, budget in sorted(at_the_moment.items())
+            _stop(budget, at_the_moment[budget], never=False)
+            for budget in sorted(at_the_moment, key=_key)
         ),
     )
 
 
-def _stop(
-    budget: Disruptions, evidence: Evidence, nodes: Iterable[str], *, never: bool
-) -> DrainStop:
-    pods = list(_covered(budget, evidence, nodes))
+def _key(budget: Disruptions) -> tuple[str, str, tuple[str, ...]]:
+    return budget.namespace, budget.name, budget.others
+
+
+def _stop(budget: Disruptions, pods: Sequence[RunningPod], *, never: bool) -> DrainStop:
     names = list(dict.fromkeys(pod.node for pod in pods))
     where = f"of {count_text(len(pods), 'pod')} on {join_names(names)}"
     return DrainStop(
@@ -71,9 +67,3 @@ def _stop(
         nodes=tuple(names),
         fix=budget.never_fix if never else budget.now_fix,
     )
-
-
-def _covered(budget: Disruptions, evidence: Evidence, nodes: Iterable[str]) -> Iterator[RunningPod]:
-    """Yield the pods of some nodes that a drain evicts, and that a budget counts."""
-    for node in nodes:
-        yield from (pod for pod in evidence.leaving(node) if budget.covers(pod))

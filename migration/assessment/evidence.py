@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from findings.text import count_text, printable
+from findings.text import count_text, join_names, printable
 from kube.api.core import FINISHED_PHASES
 from kube.api.node_selector import (
     NodeSelector,
@@ -22,6 +22,7 @@ from kube.manifests.source import SourceObject
 _PERCENT: Final = re.compile("([0-9]{1,3})%")
 _ALL_PERCENT: Final = 100
 _SEE_READY: Final = "see that all its pods are ready"
+_LET_ONE_SELECT: Final = "let only one of them select the pods"
 _SEE_READY_OR_ADD: Final = f"{_SEE_READY}, or add a replica"
 """The fixes for budgets that allow no eviction now: one more pod is one more that `maxUnavailable` expects."""
 _ENDING: Final = frozenset({"Never", "OnFailure"})
@@ -37,6 +38,8 @@ class RunningPod(msgspec.Struct, frozen=True, kw_only=True):
         controller: Kind of its controller; empty for a pod that nothing creates again.
         is_mirror: It is of a file on its node, and stays there.
         ends: It runs to its end.
+        is_ready: It is ready, or a short snapshot does not tell.
+        is_unguarded: It is pending, or is deleted already, so that no budget counts.
     """
 
     namespace: str
@@ -46,6 +49,8 @@ class RunningPod(msgspec.Struct, frozen=True, kw_only=True):
     controller: str
     is_mirror: bool
     ends: bool = False
+    is_ready: bool = True
+    is_unguarded: bool = False
 
     @property
     def stays(self) -> bool:
@@ -64,6 +69,8 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
         selects: Its label selector as text.
         never_fix: The changes with which it lets a pod go if it never does.
         now_fix: The changes with which it lets a pod go if it only does not at this moment.
+        others: Namespace and name of other budgets with a pod in common, which lets no such pod go.
+        frees_unready: It lets pods that are not ready go at any time.
     """
 
     namespace: str
@@ -75,10 +82,15 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
     selects: str = ""
     never_fix: str = ""
     now_fix: str = ""
+    others: tuple[str, ...] = ()
+    frees_unready: bool = False
 
     @property
     def never_text(self) -> str:
         """The text about pods that it never lets go, with a place for them."""
+        if self.others:
+            names = join_names([f"{self.namespace}/{self.name}", *self.others])
+            return f"PodDisruptionBudgets {names} allow no eviction {{}}: the API server evicts no pod that two of them select"
         return f"{self._title} never allows the eviction {{}}: {self.limit}"
 
     @property
@@ -91,14 +103,20 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
         return f"PodDisruptionBudget {self.namespace}/{self.name}"
 
     def covers(self, pod: RunningPod) -> bool:
-        """Return True if the budget counts a pod; without a selector it counts all."""
+        """Return True if the budget counts a pod; with an empty selector it counts all."""
         if pod.namespace != self.namespace:
             return False
         return self.selector is None or matches(self.selector, "", pod.labels)
 
+    def holds(self, pod: RunningPod) -> bool:
+        """Return True if the eviction of a pod counts against the budget."""
+        return self.covers(pod) and (pod.is_ready or not self.frees_unready)
+
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """The pods and budgets of a cluster.
+
+    Source: k8s.io/kubernetes v1.37.1, pkg/registry/core/pod/storage/eviction.go.
 
     Attributes:
         pods: The pods by node.
@@ -111,21 +129,37 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         """Return the pods that a drain evicts."""
         return [pod for pod in self.pods.get(node, ()) if not pod.stays]
 
-    def blocking_budgets(self, node: str) -> Iterator[tuple[Disruptions, RunningPod]]:
-        """Yield the budgets that never allow the eviction of a pod of a node, with the first pod."""
-        pods = self.leaving(node)
-        for budget in self.budgets:
-            pod = next((pod for pod in pods if budget.covers(pod)), None)
-            if budget.allowed < 1 and pod is not None:
-                yield budget, pod
+    def blocking_budgets(self, node: str) -> Iterator[tuple[Disruptions, tuple[RunningPod, ...]]]:
+        """Yield the budgets that never allow the eviction of pods of a node, with these pods."""
+        shared: dict[Disruptions, list[RunningPod]] = {}
+        alone: dict[Disruptions, list[RunningPod]] = {}
+        for pod, budgets in self._guarded(node):
+            first, *others = budgets
+            if others:
+                names = tuple(f"{budget.namespace}/{budget.name}" for budget in others)
+                selectors = "; ".join(budget.selects for budget in budgets)
+                both = msgspec.structs.replace(
+                    first, others=names, selects=selectors, never_fix=_LET_ONE_SELECT
+                )
+                shared.setdefault(both, []).append(pod)
+            elif first.allowed < 1 and first.holds(pod):
+                alone.setdefault(first, []).append(pod)
+        yield from ((budget, tuple(pods)) for budget, pods in (*alone.items(), *shared.items()))
 
-    def exhausted_budgets(self, node: str) -> Iterator[tuple[Disruptions, RunningPod]]:
-        """Yield the budgets that allow no eviction at this moment, with the first pod."""
-        pods = self.leaving(node)
-        for budget in self.budgets:
-            pod = next((pod for pod in pods if budget.covers(pod)), None)
-            if budget.now == 0 and pod is not None:
-                yield budget, pod
+    def exhausted_budgets(self, node: str) -> Iterator[tuple[Disruptions, tuple[RunningPod, ...]]]:
+        """Yield the other budgets that allow no eviction of pods of a node at this moment, with these pods."""
+        exhausted: dict[Disruptions, list[RunningPod]] = {}
+        for pod, (budget, *others) in self._guarded(node):
+            if not others and budget.now == 0 and budget.allowed > 0 and budget.holds(pod):
+                exhausted.setdefault(budget, []).append(pod)
+        yield from ((budget, tuple(pods)) for budget, pods in exhausted.items())
+
+    def _guarded(self, node: str) -> Iterator[tuple[RunningPod, list[Disruptions]]]:
+        """Yield the pods that a drain evicts and that budgets count, with these budgets."""
+        for pod in self.leaving(node):
+            budgets = [budget for budget in self.budgets if budget.covers(pod)]
+            if budgets and not pod.is_unguarded:
+                yield pod, budgets
 
     def bare_pods(self, node: str) -> list[RunningPod]:
         """Return the pods without a controller; they stop `kubectl drain`.
@@ -184,10 +218,10 @@ def list_at(document: object, *path: str) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
-def is_ready(node: Mapping[str, Any]) -> bool:
-    """Return True if a node is ready; one without conditions, as in a short snapshot, is."""
+def is_ready(document: Mapping[str, Any]) -> bool:
+    """Return True if a node, or a pod, is ready; one without conditions, as in a short snapshot, is."""
     conditions = [
-        entry for entry in list_at(node, "status", "conditions") if isinstance(entry, dict)
+        entry for entry in list_at(document, "status", "conditions") if isinstance(entry, dict)
     ]
     ready = [entry.get("status") for entry in conditions if entry.get("type") == "Ready"]
     return not ready or ready[0] == "True"
@@ -214,6 +248,9 @@ def _running_pod(source: SourceObject, namespace: str) -> RunningPod | None:
         controller=controller_kind(source.document),
         is_mirror=_MIRROR in mapping_at(source.document, "metadata", "annotations"),
         ends=str(mapping_at(source.document, "spec").get("restartPolicy")) in _ENDING,
+        is_ready=is_ready(source.document),
+        is_unguarded=phase == "Pending"
+        or bool(mapping_at(source.document, "metadata").get("deletionTimestamp")),
     )
 
 
@@ -234,7 +271,9 @@ def _budgets(
         budget = Disruptions(
             namespace=source.namespace or namespace,
             name=source.name,
-            selector=_selector(mapping_at(spec, "selector")),
+            selector=_selector(mapping_at(spec, "selector"))
+            if spec.get("selector") is not None
+            else NodeSelector(),
             allowed=0,
             now=None,
         )
@@ -249,7 +288,15 @@ def _budgets(
             never_fix=_never_fix(spec),
             now_fix=_SEE_READY if "maxUnavailable" in spec else _SEE_READY_OR_ADD,
             now=now if isinstance(now, int) and not isinstance(now, bool) else None,
+            frees_unready=spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
+            or _meets_its_limit(status),
         )
+
+
+def _meets_its_limit(status: Mapping[str, Any]) -> bool:
+    """Return True if a budget has as many healthy pods as its limit requires, so that others may go."""
+    current, desired = status.get("currentHealthy"), status.get("desiredHealthy")
+    return isinstance(current, int) and isinstance(desired, int) and current >= desired > 0
 
 
 def _allowed(spec: Mapping[str, Any], number: int) -> int:

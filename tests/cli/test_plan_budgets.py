@@ -162,7 +162,7 @@ def test_assess_names_the_budgets_that_stop_drains(
     assert reason == stop["reason"]
     assert (["Pod/team/web-0", "Pod/team/web-1"], ["h-0", "h-1"]) == (stop["pods"], stop["nodes"])
     text = " ".join(assessed(tmp_path, fleet(**limits), "text").split())
-    assert f"budgets {reason}, and selects app=web: " in text
+    assert f"budgets {reason}; selector app=web: " in text
     assert "<code>PodDisruptionBudget/team/budget</code>" in assessed(
         tmp_path, fleet(**limits), "html"
     )
@@ -175,3 +175,140 @@ def test_assess_is_silent_about_budgets_that_let_pods_go(tmp_path: Path) -> None
     objects[-1]["metadata"] = {"name": "db", "namespace": "team"}  # type: ignore[index]
 
     assert [] == json.loads(assessed(tmp_path, objects, "json"))["drainStops"]
+
+
+# --- what the eviction API lets go ----------------------------------------------------------------
+
+
+def unready(**status: Any) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": "False"}]
+    return {"status": {"phase": "Running", "conditions": conditions, **status}}
+
+
+MET = {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1}
+READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+LET_GO = "no PodDisruptionBudget holds its drain"
+HELD = NOW.format("")
+NEVER = "never allows the eviction of pod web-0: maxUnavailable 0 of its 2 pods"
+
+
+@pytest.mark.parametrize(
+    ("limits", "pod", "text"),
+    [
+        ({"minAvailable": 1, "status": MET}, {"status": READY}, HELD),
+        ({"minAvailable": 1, "status": MET}, unready(), LET_GO),
+        ({"minAvailable": 1, "status": {**MET, "currentHealthy": 0}}, unready(), HELD),
+        (
+            *({"minAvailable": 1, "status": {**MET, "currentHealthy": 0, "desiredHealthy": 0}},),
+            *(unready(), HELD),
+        ),
+        ({"minAvailable": 1, "status": {**MET, "currentHealthy": "1"}}, unready(), HELD),
+        ({"minAvailable": 1, "status": {"disruptionsAllowed": 0}}, unready(), HELD),
+        (
+            *({**EXHAUSTED, "unhealthyPodEvictionPolicy": "AlwaysAllow"},),
+            *(unready(), LET_GO),
+        ),
+        (
+            *({**EXHAUSTED, "unhealthyPodEvictionPolicy": "AlwaysAllow"},),
+            *({"status": READY}, HELD),
+        ),
+        (
+            *({**EXHAUSTED, "unhealthyPodEvictionPolicy": "IfHealthyBudget"},),
+            *(unready(), HELD),
+        ),
+        (EXHAUSTED, {"status": {"phase": "Pending"}}, LET_GO),
+        (EXHAUSTED, unready(phase="Pending"), LET_GO),
+        (EXHAUSTED, {"metadata": {"deletionTimestamp": "2026-11-20T10:00:00Z"}}, LET_GO),
+        ({"maxUnavailable": 0}, {"status": READY}, NEVER),
+        ({"maxUnavailable": 0}, {"status": {"phase": "Pending"}}, LET_GO),
+        (
+            *({"maxUnavailable": 0, "unhealthyPodEvictionPolicy": "AlwaysAllow"},),
+            *(unready(), LET_GO),
+        ),
+    ],
+    ids=[
+        "a ready pod",
+        "an unready one, and enough others",
+        "an unready one, and too few others",
+        "a limit of no pods",
+        "a status that is none",
+        "a budget without a status",
+        "a budget that always lets unready ones go",
+        "such a budget, and a ready one",
+        "a budget that lets unready ones go with others",
+        "a pending one",
+        "a pending one that is not ready",
+        "a pod that is deleted",
+        "never",
+        "never, and a pending one",
+        "never, and a budget that always lets unready ones go",
+    ],
+)
+def test_a_budget_holds_what_the_eviction_api_refuses(
+    tmp_path: Path, limits: dict[str, Any], pod: dict[str, Any], text: str
+) -> None:
+    """A drain waited ten minutes for a budget that the API server does not ask about the pod."""
+    objects = list(fleet(**limits))
+    (own,) = [entry for entry in objects if entry["metadata"]["name"] == "web-0"]
+    own["metadata"] |= pod.get("metadata", {})  # type: ignore[index]
+    own["status"] = pod.get("status", {})  # type: ignore[index]
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(objects))
+
+    result = drawbridge("verify", "--snapshot", file, "--node", "h-0", "--budgets")
+
+    assert text in " ".join(result.stdout.split())
+    assert (0 if text == LET_GO else 1) == result.exit_code
+
+
+def two_budgets() -> Objects:
+    """A budget of one workload, and one of two, each with room; nothing else is wrong."""
+    other = budget(minAvailable=1)
+    other["metadata"] = {"name": "operator", "namespace": "team"}
+    other["spec"]["selector"] = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
+    other["status"] = {"disruptionsAllowed": 2}
+    return [*fleet(maxUnavailable=1), *workload("api", SHARE, ["h-2"]), other]
+
+
+TWO = (
+    "PodDisruptionBudgets team/budget, team/operator allow no eviction of {}: the API server evicts no pod that two of "
+    "them select"
+)
+
+
+def test_the_node_of_a_pod_with_two_budgets_is_held(tmp_path: Path) -> None:
+    """The API server answers with an internal error, and `kubectl drain` does not try again."""
+    plan = planned(tmp_path, two_budgets())
+
+    held = {entry["object"]: entry for entry in plan["held"]}
+    assert {"Node//h-0", "Node//h-1"} == {name for name in held if name.startswith("Node//")}
+    assert TWO.format("its pods there") == held["Node//h-0"]["reason"]
+    assert "let only one of them select the pods" == held["Node//h-0"]["fix"]
+    result = drawbridge(
+        "verify", "--snapshot", tmp_path / "cluster.yaml", "--node", "h-0", "--budgets"
+    )
+    assert 1 == result.exit_code
+    assert TWO.format("pod web-0") in " ".join(result.stdout.split())
+
+
+def test_assess_names_two_budgets_of_one_pod(tmp_path: Path) -> None:
+    (stop,) = json.loads(assessed(tmp_path, two_budgets(), "json"))["drainStops"]
+
+    assert ("PodDisruptionBudget/team/budget", True) == (stop["budget"], stop["never"])
+    assert TWO.format("2 pods on h-0, h-1") == stop["reason"]
+    assert (["Pod/team/web-0", "Pod/team/web-1"], ["h-0", "h-1"]) == (stop["pods"], stop["nodes"])
+    text = " ".join(assessed(tmp_path, two_budgets(), "text").split())
+    reason = TWO.format("2 pods on h-0, h-1")
+    assert f"{reason}; selector app=web; app exists: plan holds these nodes; let only one" in text
+
+
+@pytest.mark.parametrize(("selector", "nodes"), [(None, set()), ({}, {"Node//h-0", "Node//h-1"})])
+def test_an_empty_selector_selects_all_pods_and_none_selects_no_pod(
+    tmp_path: Path, selector: dict[str, Any] | None, nodes: set[str]
+) -> None:
+    objects = two_budgets()
+    objects[-1]["spec"]["selector"] = selector
+
+    plan = planned(tmp_path, objects)
+
+    assert nodes == {name for name in held_objects(plan) if name in {"Node//h-0", "Node//h-1"}}

@@ -99,7 +99,7 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
     yield from _readers(assessment)
     for stop in assessment.drain_stops:
         holds = "plan holds these nodes" if stop.never else "their drains would stop"
-        text = f"{stop.reason}, and selects {stop.selects}: {holds}; {stop.fix}"
+        text = f"{stop.reason}; selector {stop.selects}: {holds}; {stop.fix}"
         yield Row(label="budgets", text=text)
     yield from _capacity(assessment)
     for blocker in assessment.blockers:

@@ -175,11 +175,10 @@ def _check_drain(node: str, view: ClusterView) -> Iterator[Check]:
 def _check_budgets(node: str, view: ClusterView) -> Iterator[Check]:
     """Yield the PodDisruptionBudgets that would hold a drain."""
     reference = f"Node//{node}"
-    for budget, pod in view.evidence.blocking_budgets(node):
-        yield failed_check(reference, budget.never_text.format(f"of pod {pod.name}"))
-    for budget, pod in view.evidence.exhausted_budgets(node):
-        if budget.allowed > 0:
-            yield waiting_check(reference, budget.now_text.format(f"of pod {pod.name}"))
+    for budget, pods in view.evidence.blocking_budgets(node):
+        yield failed_check(reference, budget.never_text.format(f"of pod {pods[0].name}"))
+    for budget, pods in view.evidence.exhausted_budgets(node):
+        yield waiting_check(reference, budget.now_text.format(f"of pod {pods[0].name}"))
 
 
 def _check_environment(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:

@@ -285,11 +285,11 @@ def _budget_notes(wave: Wave, evidence: Evidence, earlier: Sequence[Wave]) -> It
     }
     pods: dict[tuple[str, str], list[str]] = {}
     for node in wave.nodes:
-        for budget, pod in evidence.exhausted_budgets(node.name):
+        for budget, blocked_pods in evidence.exhausted_budgets(node.name):
             if budget.now_text in met:
                 continue
             pods.setdefault((budget.now_text, budget.now_fix), []).append(
-                f"{pod.name} on {node.name}"
+                f"{blocked_pods[0].name} on {node.name}"
             )
     for (text, fix), names in pods.items():
         yield (
