@@ -75,7 +75,7 @@ def group_workloads(objects: Iterable[SourceObject], namespace: str) -> list[Wor
     """
     by_key: dict[OwnerKey, SourceObject] = {}
     for source in objects:
-        if pod_path(source.api_version, source.kind) is not None or _controller(source):
+        if pod_path(source.api_version, source.kind) is not None or controller(source):
             by_key.setdefault(_key(source, namespace), source)
     pods: dict[OwnerKey, list[SourceObject]] = {}
     for key, source in by_key.items():
@@ -105,16 +105,16 @@ def _top_owner(key: OwnerKey, by_key: Mapping[OwnerKey, SourceObject]) -> OwnerK
     top = key
     for _ in range(_MAX_OWNERS):
         source = by_key.get(key)
-        controller = _controller(source) if source is not None else None
-        if controller is None:
+        owner = controller(source) if source is not None else None
+        if owner is None:
             return top
-        kind, name = controller
+        kind, name = owner
         key = OwnerKey(kind=kind, namespace=key.namespace, name=name)
         top = top if kind == "Pod" else key
     return top
 
 
-def _controller(source: SourceObject) -> tuple[str, str] | None:
+def controller(source: SourceObject) -> tuple[str, str] | None:
     """Return kind and name of the controller of an object; a node is none of its mirror pods."""
     metadata = source.document.get("metadata")
     references = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None

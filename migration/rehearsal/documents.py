@@ -40,13 +40,22 @@ _WORKLOAD_FIELDS: Final = {
     "StatefulSet": ("replicas", "podManagementPolicy"),
     "ReplicaSet": ("replicas",),
     DAEMON_SET: (),
-    "Job": ("parallelism", "completions", "backoffLimit", "podFailurePolicy", "suspend"),
+    "Job": (
+        *("parallelism", "completions", "completionMode", "suspend"),
+        *("backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes", "podFailurePolicy"),
+    ),
     "CronJob": (),
 }
 KINDS: Final = tuple(_WORKLOAD_FIELDS)
 """Kinds of workloads that kube-controller-manager runs."""
-_UNSTARTED_TAINTS: Final = "node.kubernetes.io/"
-"""Prefix of taints that Kubernetes itself sets and removes."""
+_OF_ONE_JOB: Final = tuple(
+    f"{prefix}{name}"
+    for prefix in ("", "batch.kubernetes.io/")
+    for name in ("controller-uid", "job-name")
+)
+"""Labels that the API server sets in the template of each Job; it rejects those of another."""
+KUBERNETES_TAINTS: Final = "node.kubernetes.io/"
+"""Prefix of taints that Kubernetes itself sets and removes, and lets pods tolerate."""
 _CLAIM: Final[dict[str, Any]] = {
     "accessModes": ["ReadWriteOnce"],
     "resources": {"requests": {"storage": "1Gi"}},
@@ -87,7 +96,7 @@ def node(document: Mapping[str, Any], others: NodeResources) -> dict[str, Any]:
     taints = [
         taint
         for taint in spec.get("taints") or ()
-        if not str(taint.get("key", "")).startswith(_UNSTARTED_TAINTS)
+        if not str(taint.get("key", "")).startswith(KUBERNETES_TAINTS)
     ]
     created["spec"] = {"taints": taints} if taints else {}
     if spec.get("unschedulable"):
@@ -103,7 +112,10 @@ def node(document: Mapping[str, Any], others: NodeResources) -> dict[str, Any]:
 
 
 def workload(
-    document: Mapping[str, Any], known_priorities: frozenset[str], scheduler: str = ""
+    document: Mapping[str, Any],
+    known_priorities: frozenset[str],
+    scheduler: str = "",
+    tolerations: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return a workload with pods that ask for the same, in the same places.
 
@@ -111,6 +123,7 @@ def workload(
         document: The document of one of `KINDS`.
         known_priorities: PriorityClasses of the cluster.
         scheduler: The scheduler of its pods; empty for that of its template.
+        tolerations: The tolerations of its pods that an admission plugin or a webhook may have added.
     """
     kind = str(document["kind"])
     created = plain(document)
@@ -128,8 +141,13 @@ def workload(
     template = pod_template(spec.get("template") or {}, known_priorities, kind)
     if scheduler:
         template["spec"]["schedulerName"] = scheduler
+    own = template["spec"].get("tolerations") or []
+    if added := [toleration for toleration in tolerations if toleration not in own]:
+        template["spec"]["tolerations"] = [*own, *added]
     labels = template["metadata"].setdefault("labels", {})
     if kind == "Job":
+        for label in _OF_ONE_JOB:
+            labels.pop(label, None)
         labels |= dict([ENDS_LABEL])
     else:
         # A name may be longer than a label's value.

@@ -515,3 +515,135 @@ def test_a_pod_without_a_controller_keeps_the_volume_of_its_node() -> None:
     assert ["data-index-0"] == [
         entry["persistentVolumeClaim"]["claimName"] for entry in created["spec"]["volumes"]
     ]
+
+
+# --- Jobs -----------------------------------------------------------------------------------------
+
+
+def running_job(name: str = "train", **spec: Any) -> list[dict[str, Any]]:
+    """A Job as the API server has it, and a pod of it on h."""
+    job, pod = workload_objects(name, SHARE, ["h"], kind="Job", restartPolicy="Never")
+    job["apiVersion"] = pod["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1"
+    del job["spec"]["replicas"]
+    generated = {
+        "batch.kubernetes.io/controller-uid": "u-1",
+        "batch.kubernetes.io/job-name": name,
+        "controller-uid": "u-1",
+        "job-name": name,
+    }
+    job["spec"]["template"]["metadata"]["labels"] |= generated
+    job["spec"] |= {"selector": {"matchLabels": {"controller-uid": "u-1"}}, **spec}
+    return [job, pod]
+
+
+def test_a_job_is_created_without_the_labels_of_another() -> None:
+    """The API server rejected them, since they have the UID of the original, and the rehearsal ended."""
+    (created,) = rehearsed([hami_node("h"), *running_job()]).workloads
+
+    labels = created["spec"]["template"]["metadata"]["labels"]
+    assert {"app": "train", "ends": "cordoned"} == labels
+    assert "selector" not in created["spec"]
+
+
+def test_a_job_keeps_what_its_failure_policy_requires() -> None:
+    """A rule with FailIndex is valid only with backoffLimitPerIndex, and that only with completions by index."""
+    fields: dict[str, Any] = {
+        "completionMode": "Indexed",
+        "completions": 4,
+        "parallelism": 2,
+        "backoffLimit": 9,
+        "backoffLimitPerIndex": 0,
+        "maxFailedIndexes": 1,
+        "podFailurePolicy": {
+            "rules": [
+                {"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [3]}},
+            ]
+        },
+    }
+
+    (created,) = rehearsed([hami_node("h"), *running_job(**fields)]).workloads
+
+    assert fields == {key: created["spec"][key] for key in fields}
+
+
+def cron_job(template: dict[str, Any]) -> dict[str, Any]:
+    job = {"spec": {"template": template}}
+    spec = {"schedule": "0 3 * * *", "jobTemplate": job}
+    return api_object("CronJob", "nightly", "team", spec=spec)
+
+
+@pytest.mark.parametrize("with_job", [True, False], ids=["a Job", "a Job that is not known"])
+def test_the_runs_of_a_cron_job_run(with_job: bool) -> None:
+    """It was created suspended, and the pods that it had were neither there nor named."""
+    job, pod = running_job("nightly-1")
+    job["metadata"]["ownerReferences"] = [
+        {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "controller": True}
+    ]
+    template = {"spec": job["spec"]["template"]["spec"]}
+    owned = [job, pod] if with_job else [pod]
+    if not with_job:
+        pod["metadata"]["ownerReferences"] = job["metadata"]["ownerReferences"]
+
+    rehearsal = rehearsed([hami_node("h"), cron_job(template), *owned])
+
+    kinds = [entry["kind"] for entry in rehearsal.workloads]
+    assert (["CronJob", "Job"] if with_job else ["CronJob"]) == kinds
+    assert rehearsal.workloads[0]["spec"]["suspend"] is True
+    if with_job:
+        assert ("h",) == rehearsal.places["Job/team/nightly-1"]
+        assert "ownerReferences" not in rehearsal.workloads[1]["metadata"]
+        assert () == rehearsal.left_out
+    else:
+        assert ("CronJob/team/nightly: 1 pod, of no Job that is known",) == rehearsal.left_out
+
+
+# --- what an admission of the cluster adds or requires ----------------------------------------------
+
+
+def test_namespaces_are_created_without_pod_security_standards() -> None:
+    """Pods have no securityContext here, so one with `restricted` admitted none, and the plan was blamed."""
+    standards = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+    objects = [namespace("team", {**standards, "tier": "a"}), namespace("other", standards)]
+
+    created = {
+        entry["metadata"]["name"]: entry["metadata"].get("labels")
+        for entry in rehearsed(objects).objects
+        if entry["kind"] == "Namespace"
+    }
+
+    assert {"team": {"tier": "a"}, "other": None}.items() <= created.items()
+
+
+ADDED = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+OWN = {"key": "team", "operator": "Exists"}
+NOT_READY = {
+    "key": "node.kubernetes.io/not-ready",
+    "operator": "Exists",
+    "effect": "NoExecute",
+    "tolerationSeconds": 300,
+}
+
+
+@pytest.mark.parametrize(
+    ("of_pods", "want"),
+    [
+        ([[OWN, ADDED, NOT_READY], [OWN, NOT_READY, ADDED]], [OWN, ADDED]),
+        ([[OWN, ADDED], [OWN]], [OWN]),
+        ([[OWN], [OWN]], [OWN]),
+        ([[ADDED], [ADDED]], [OWN, ADDED]),
+    ],
+    ids=["of all pods", "of one pod", "of the template", "a template that came later"],
+)
+def test_pods_have_the_tolerations_of_their_admission(
+    of_pods: list[list[dict[str, Any]]], want: list[dict[str, Any]]
+) -> None:
+    """Nodes with the taint of their devices took none of them after a drain, and the plan was blamed."""
+    owner, *pods = workload_objects("web", SHARE, ["h", "h"])
+    template = owner["spec"]["template"]
+    template["spec"] = {**template["spec"], "tolerations": [OWN]}
+    for pod, tolerations in zip(pods, of_pods, strict=True):
+        pod["spec"] = {**pod["spec"], "tolerations": tolerations}
+
+    (created,) = rehearsed([hami_node("h"), owner, *pods]).workloads
+
+    assert want == created["spec"]["template"]["spec"]["tolerations"]

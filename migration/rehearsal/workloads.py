@@ -1,0 +1,185 @@
+"""The workloads of a rehearsal, with their volumes and the places of their pods. Pure."""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from findings.text import count_text
+from kube.api.meta import encode
+from kube.manifests.source import SourceObject
+from migration.assessment.evidence import list_at, mapping_at, text_map
+from migration.assessment.workloads import Workload, controller
+from migration.plan.facts.volumes import HOSTNAME, Volumes, claim_names
+from migration.rehearsal.documents import (
+    KINDS,
+    KUBERNETES_TAINTS,
+    bare_pod,
+    bound_claim,
+    on_host,
+    with_claims,
+    workload,
+)
+
+
+class RehearsedWorkloads:
+    """The workloads that are created, one after the other.
+
+    Attributes:
+        workloads: Their documents.
+        volumes: PersistentVolumes that not all nodes reach, each with its PersistentVolumeClaim.
+        places: `Kind/namespace/name` of a workload to the nodes of its pods.
+        pods: Namespace and name of the pods that they stand for.
+        left_out: The parts that are not rehearsed, with the reasons, in sentences.
+    """
+
+    def __init__(
+        self, objects: Iterable[SourceObject], namespace: str, priorities: frozenset[str]
+    ) -> None:
+        """Take the cluster that the workloads are of.
+
+        Args:
+            objects: The cluster's objects.
+            namespace: The namespace for objects that name none.
+            priorities: The PriorityClasses of the cluster.
+        """
+        self.workloads: list[Mapping[str, Any]] = []
+        self.volumes: list[Mapping[str, Any]] = []
+        self.places: dict[str, tuple[str, ...]] = {}
+        self.pods: set[tuple[str, str]] = set()
+        self.left_out: list[str] = []
+        self._priorities = priorities
+        self._known_volumes = Volumes(objects, namespace)
+        self._hostnames: dict[str, str] = {}
+        self._jobs: dict[tuple[str, str], SourceObject] = {}
+        for source in objects:
+            if source.kind == "Node":
+                labels = text_map(source.document, "metadata", "labels")
+                self._hostnames[source.name] = labels.get(HOSTNAME, source.name)
+            elif (source.api_version, source.kind) == ("batch/v1", "Job"):
+                self._jobs[source.namespace or namespace, source.name] = source
+
+    def add(self, group: Workload) -> None:
+        """Add a workload with its volumes, or the reason that it is left out."""
+        reference, namespace = group.key.reference, group.key.namespace
+        created = self._document(group)
+        if created is None:
+            self.left_out.append(
+                f"{reference}: its {group.pod_count} pods belong to a kind that Kubernetes does not run"
+            )
+            return
+        self._add(self._with_volumes(created, group), group)
+        self.pods.update((namespace, pod.name) for pod in group.pods)
+        # It is created suspended, so it starts no Job itself.
+        for job, pods in self._runs(group) if group.key.kind == "CronJob" else ():
+            if job is None:
+                self.left_out.append(
+                    f"{reference}: {count_text(len(pods), 'pod')}, of no Job that is known"
+                )
+                continue
+            key = msgspec.structs.replace(group.key, kind="Job", name=job.name)
+            run = Workload(key=key, owner=job, pods=pods)
+            document = workload(job.document, self._priorities, *_chosen(run))
+            self._add(self._with_volumes(document, run), run)
+
+    def _add(self, created: Mapping[str, Any], group: Workload) -> None:
+        self.workloads.append(in_namespace(created, group.key.namespace))
+        self.places[group.key.reference] = tuple(sorted(filter(None, map(_node_of, group.pods))))
+
+    def _document(self, group: Workload) -> dict[str, Any] | None:
+        """Return a workload as it is created; None for a kind that nothing runs here."""
+        if group.key.kind == "Pod":
+            pod = next((pod for pod in group.pods if pod.name == group.key.name), None)
+            return bare_pod(pod.document, self._priorities) if pod is not None else None
+        if group.owner is None or group.key.kind not in KINDS:
+            return None
+        return workload(group.owner.document, self._priorities, *_chosen(group))
+
+    def _with_volumes(self, created: dict[str, Any], group: Workload) -> dict[str, Any]:
+        """Return a workload with the volumes of its pods that not all nodes reach, and take these over."""
+        namespace = group.key.namespace
+        if group.key.kind == "CronJob":
+            return created
+        nodes = {node for node in map(_node_of, group.pods) if node}
+        selectors = self._selectors_of_claims(group, nodes)
+        if selectors is None:
+            self.left_out.append(
+                f"{group.key.reference}: its PersistentVolumes, of which some are not of all its "
+                f"{count_text(len(nodes), 'node')}: a pod that is evicted may come back on another node"
+            )
+        if not selectors:
+            return created
+        for claim, selector in selectors.items():
+            volume = self._known_volumes.name(namespace, claim)
+            self.volumes += bound_claim(namespace, claim, volume, selector)
+        return with_claims(created, (group.owner or group.pods[0]).document, selectors)
+
+    def _selectors_of_claims(
+        self, group: Workload, nodes: Collection[str]
+    ) -> dict[str, Mapping[str, Any]] | None:
+        """Return the PersistentVolumeClaims of a workload with volumes that some nodes do not reach, each with its nodes.
+
+        Returns:
+            Claim to node selector. None if not all of the workload's nodes reach each of the volumes: a pod of those that are
+            created is not known to be one of before.
+        """
+        namespace, volumes = group.key.namespace, self._known_volumes
+        claims = {
+            claim for pod in group.pods for claim in claim_names(mapping_at(pod.document, "spec"))
+        }
+        selectors: dict[str, Mapping[str, Any]] = {}
+        for claim in sorted(claims):
+            selector = volumes.selector(namespace, claim)
+            if selector is not None and volumes.reached_by(selector).issuperset(nodes):
+                selectors[claim] = json.loads(encode(selector))
+            elif selector is not None or (
+                len(nodes) != 1 and volumes.is_of_one_node(namespace, claim)
+            ):
+                return None
+            elif volumes.is_of_one_node(namespace, claim):
+                selectors[claim] = on_host([self._hostnames.get(name, name) for name in nodes])
+        return selectors
+
+    def _runs(
+        self, cron_job: Workload
+    ) -> Iterator[tuple[SourceObject | None, tuple[SourceObject, ...]]]:
+        """Yield the Jobs of a CronJob that run, each with its pods; last None with pods of no Job that is known."""
+        namespace = cron_job.key.namespace
+        runs: dict[str, list[SourceObject]] = {}
+        for pod in cron_job.pods:
+            owner = controller(pod)
+            name = owner[1] if owner is not None and owner[0] == "Job" else ""
+            runs.setdefault(name if (namespace, name) in self._jobs else "", []).append(pod)
+        for name, pods in sorted(runs.items(), reverse=True):
+            yield self._jobs.get((namespace, name)), tuple(pods)
+
+
+def in_namespace(document: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    """Return an object in a namespace."""
+    return {**document, "metadata": {**document["metadata"], "namespace": namespace}}
+
+
+def _chosen(group: Workload) -> tuple[str, tuple[Mapping[str, Any], ...]]:
+    """Return the scheduler and the tolerations of a workload's pods, maybe chosen by an admission."""
+    return _scheduler_of(group), tuple(_tolerations_of(group))
+
+
+def _tolerations_of(group: Workload) -> Iterator[Mapping[str, Any]]:
+    """Yield the tolerations of all pods of a workload, without those that Kubernetes gives to every pod."""
+    by_pod = [list_at(pod.document, "spec", "tolerations") for pod in group.pods]
+    for toleration in by_pod[0] if by_pod else ():
+        key = str(mapping_at(toleration).get("key") or "")
+        is_of_all = all(toleration in tolerations for tolerations in by_pod)
+        if is_of_all and not key.startswith(KUBERNETES_TAINTS):
+            yield toleration
+
+
+def _scheduler_of(group: Workload) -> str:
+    """Return the scheduler of a workload's pods, maybe chosen by a webhook; empty if they differ."""
+    names = {str(mapping_at(pod.document, "spec").get("schedulerName") or "") for pod in group.pods}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _node_of(pod: SourceObject) -> str:
+    return str(mapping_at(pod.document, "spec").get("nodeName") or "")
