@@ -89,7 +89,8 @@ def rewrite(checked_tree: Any, *, strict: bool) -> RewrittenExpression:
 
     Raises:
         InvalidSelector: It reads a field of a quantity or a version.
-        UnsupportedSelector: It nests computed domains beyond `MAX_COMPUTED_BYTES`.
+        UnsupportedSelector: It nests computed domains beyond `MAX_COMPUTED_BYTES`, or a map may be of
+            the device or another one.
     """
     return _Rewriter(checked_tree, strict=strict).rewrite()
 
@@ -108,6 +109,7 @@ class _Rewriter:
         self._reads_device = any(
             node.ident_expr.name.removeprefix(".").startswith("device") for node in walk(self._root)
         )
+        self._builds_maps = any(map(self._may_be_map_of_domains, walk(self._root)))
 
     def rewrite(self) -> RewrittenExpression:
         expr = self._visit(self._root)
@@ -130,6 +132,9 @@ class _Rewriter:
                 return value
             if lookup.operation != "in" and self._is_map_of_domains(lookup.map):
                 return self._rewrite_domain(lookup)
+            self._require_no_optional_domains(lookup)
+        if _is_call(node, "dyn", 1) and self._is_map_of_domains(node):
+            raise UnsupportedSelector("Drawbridge's CEL engine cannot follow a map behind dyn()")
         constant = self._fold_constant(node)
         return self._rewrite_children(node) if constant is None else constant
 
@@ -162,7 +167,7 @@ class _Rewriter:
         if field is not None and domain is not None:
             values = self._variable(Variable(kind="domain", field=field, domain=domain))
         else:
-            domains, key = self._visit(lookup.map), self._visit(lookup.key)
+            domains, key = self._visit(_without_dyn(lookup.map)), self._visit(lookup.key)
             if domains.ByteSize() + key.ByteSize() > MAX_COMPUTED_BYTES:
                 raise UnsupportedSelector("the expression nests too many computed domains")
             values = call(
@@ -244,20 +249,42 @@ class _Rewriter:
         if _is_call(node, "dyn", 1):
             return self._is_map_of_domains(node.call_expr.args[0])
         if node.HasField("select_expr") and f"device.{node.select_expr.field}" in _FIELDS:
-            operand = self._types.get(node.select_expr.operand.id)
-            return operand is not None and operand.message_type == DEVICE
+            return self._is_device(node.select_expr.operand)
+        if node.HasField("struct_expr") or not _is_type_of_domains(self._types.get(node.id)):
+            return False
+        if self._builds_maps and _device_field(node) is None:
+            raise UnsupportedSelector(
+                "the expression has maps of maps of its own beside those of the device"
+            )
+        return True
+
+    def _may_be_map_of_domains(self, node: Node) -> bool:
+        """Return True if a node is a map literal that may be taken for a map of the device."""
+        if not node.HasField("struct_expr") or node.struct_expr.message_name:
+            return False
         kind = self._types.get(node.id)
-        if kind is None or not kind.HasField("map_type") or node.HasField("struct_expr"):
-            return False
-        inner = kind.map_type.value_type
-        if kind.map_type.key_type.primitive != PRIMITIVE_STRING or not inner.HasField("map_type"):
-            return False
-        value_type = inner.map_type.value_type
-        return bool(
-            value_type.HasField("dyn")
-            or value_type.well_known == WELL_KNOWN_ANY
-            or value_type.message_type == QUANTITY
+        if kind is None:
+            return True
+        values = kind.map_type.value_type
+        if values.HasField("map_type"):
+            return not values.map_type.value_type.HasField("map_type")
+        # The type of an empty map is that of what it stands beside.
+        return values.WhichOneof("kind") in {"dyn", None}
+
+    def _require_no_optional_domains(self, lookup: "_Lookup") -> None:
+        """Reject a lookup through an optional map of domains: the engine would find no unknown domain."""
+        kind, inner = self._types.get(lookup.map.id), _as_lookup(lookup.map)
+        is_field = (
+            inner is not None and inner.operation == "optional" and self._is_device(inner.map)
         )
+        if is_field or (
+            kind is not None and any(map(_is_type_of_domains, kind.abstract_type.parameter_types))
+        ):
+            raise UnsupportedSelector("Drawbridge's CEL engine cannot look into an optional map")
+
+    def _is_device(self, node: Node) -> bool:
+        kind = self._types.get(node.id)
+        return kind is not None and kind.message_type == DEVICE
 
     def _require_opaque(self, node: Node) -> None:
         """Reject field access and construction of quantities and versions, as upstream does."""
@@ -321,3 +348,22 @@ def _device_field(node: Node) -> Field | None:
     if node.WhichOneof("kind") != "ident_expr":
         return None
     return _FIELDS.get(node.ident_expr.name.removeprefix("."))
+
+
+def _without_dyn(node: Node) -> Node:
+    """Return the argument of dyn(); other nodes as they are."""
+    while _is_call(node, "dyn", 1):
+        node = node.call_expr.args[0]
+    return node
+
+
+def _is_type_of_domains(kind: Any) -> bool:
+    """Return True for the type of `device.attributes` and `device.capacity`."""
+    if kind is None or kind.map_type.key_type.primitive != PRIMITIVE_STRING:
+        return False
+    values = kind.map_type.value_type.map_type.value_type
+    return bool(
+        values.HasField("dyn")
+        or values.well_known == WELL_KNOWN_ANY
+        or values.message_type == QUANTITY
+    )

@@ -62,8 +62,10 @@ message Type {
     ListType list_type = 6;
     MapType map_type = 7;
     string message_type = 9;
+    AbstractType abstract_type = 14;
   }
 }
+message AbstractType { string name = 1; repeated Type parameter_types = 2; }
 message Reference { string name = 1; repeated string overload_id = 3; }
 message Referenced { int64 key = 1; Reference value = 2; }
 message Typed { int64 key = 1; Type value = 2; }
