@@ -196,9 +196,14 @@ def test_github_has_a_command_per_finding() -> None:
 def test_no_name_is_a_command_of_github() -> None:
     name = "a\n::error ::b%0A,c:d"
 
-    (line,) = check(named(WRONG, name, "t"), options=("-o", "github")).stdout.splitlines()
+    lines = check(named(WRONG, name, "t"), options=("-o", "github")).stdout.splitlines()
 
-    assert "ResourceClaim/t/a\\n::error ::b%250A,c:d spec" in line
+    # The name is a mistake itself.
+    assert {line.partition(",")[0] for line in lines} == {
+        "::error title=invalidName",
+        "::error title=tooManyDevices",
+    }
+    assert any("ResourceClaim/t/a\\n::error ::b%250A,c:d spec" in line for line in lines)
 
 
 def test_junit_has_no_control_characters() -> None:
