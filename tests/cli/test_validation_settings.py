@@ -134,7 +134,7 @@ def time_sliced(name: str, interval: str) -> Document:
 @pytest.mark.parametrize(
     ("drivers", "placed"), [((DRIVER,), ["node-a", None]), ((), ["node-a", "node-a"])]
 )
-def test_simulate_compares_the_configurations_of_the_drivers_that_the_settings_name(
+def test_configurations_are_compared_for_the_drivers_that_the_settings_name(
     tmp_path: Path, drivers: tuple[str, ...], placed: list[str | None]
 ) -> None:
     cluster = tmp_path / "cluster.yaml"
@@ -144,11 +144,13 @@ def test_simulate_compares_the_configurations_of_the_drivers_that_the_settings_n
     flags = settings(tmp_path, {"uniformConfigDrivers": list(drivers)})
     claims = dump_yaml([time_sliced("a", "Short"), time_sliced("b", "Long")])
 
-    result = drawbridge(
-        "simulate", "-f", "-", "--snapshot", cluster, *flags, "-o", "json", stdin=claims
-    )
+    call = ("-f", "-", "--snapshot", cluster, *flags, "-o", "json")
+
+    result = drawbridge("simulate", *call, stdin=claims)
+    check_codes = {code for _, code in codes(drawbridge("check", *call, stdin=claims))}
 
     assert [entry["node"] for entry in json.loads(result.stdout)["claims"]] == placed
+    assert ("conflictingSharingConfig" in check_codes) == bool(drivers)
 
 
 @pytest.mark.parametrize("verb", ["simulate", "why"])
