@@ -28,6 +28,7 @@ from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import (
     assume_inventory,
     find_target,
+    kept_device_keys,
     whole_device_keys,
     without_mappings,
     without_nodes,
@@ -359,11 +360,12 @@ def assess_cluster(
         objects = with_converted_quotas(remaining, quotas, namespace)
     views, _ = decode_objects(objects, STATE_KINDS, namespace)
     state = build_state(views)
+    kept_names = kept_device_keys(profiles, options)
     nodes = read_nodes(
         [node for _, node in of_kind(views, Node)],
         state.slices,
         koordinator_devices(objects),
-        whole_device_keys(profiles.values()),
+        whole_device_keys(profiles.values(), kept_names),
         profiles.values(),
     )
     target_of = partial(find_target, profiles=profiles, drivers=options.profiles)
@@ -443,7 +445,7 @@ def assess_cluster(
             quota.object: quota.not_convertible for quota in all_quotas if quota.not_convertible
         },
         replaced_lines=replaced_lines,
-        unknown_devices=unknown_device_keys(state.nodes, {node.node for node in nodes}),
+        unknown_devices=unknown_device_keys(state.nodes, {node.node for node in nodes}, kept_names),
         sliced=sliced,
         converts_quotas=converts_quotas,
         other_drivers=frozenset(

@@ -13,7 +13,11 @@ import msgspec
 from kube.manifests.source import SourceObject
 from kube.names import GROUP
 from migration.assessment.node_devices import GPU, LegacyDevice, NodeDevices, Source
-from translation.cluster.snapshot import WideMapping
+from translation.cluster.snapshot import (
+    TranslationOptions,
+    WideMapping,
+    vocabularies_in_force,
+)
 from translation.model.intents import DeviceKind
 from translation.profiles.profile import (
     AttributeValue,
@@ -22,6 +26,7 @@ from translation.profiles.profile import (
     Profile,
     Sharing,
 )
+from translation.reading.kept_keys import is_kept
 from translation.vocabularies.nvidia import MIG_PREFIX
 from translation.vocabularies.resources import NAME as RESOURCES
 
@@ -78,9 +83,46 @@ def find_target(
     return None
 
 
-def whole_device_keys(profiles: Iterable[Profile]) -> tuple[str, ...]:
-    """Return the resource names with amounts that are numbers of devices; `*` ends a prefix."""
-    of_any_vendor = (
+def kept_device_keys(
+    profiles: Mapping[str, Profile], options: TranslationOptions
+) -> tuple[str, ...]:
+    """Return the resource names of devices that stay with their device plugin; `*` ends a prefix.
+
+    A name of several vocabularies is translated as long as one of them is in force.
+
+    Args:
+        profiles: Driver to profile.
+        options: The options with the names that stay.
+    """
+    if not options.kept:
+        return ()
+    in_force = vocabularies_in_force(options, profiles).values()
+    of_any_vendor = frozenset(_names_of_any_vendor(profiles.values()))
+    names = (
+        name
+        for name in whole_device_keys(profiles.values())
+        for key in [name.removesuffix("*")]
+        if (is_kept(key, options.kept) or (RESOURCES in options.kept and name in of_any_vendor))
+        and not any(vocabulary.handles(key) for vocabulary in in_force)
+    )
+    return tuple(dict.fromkeys((*names, *(name for name in sorted(options.kept) if "/" in name))))
+
+
+def whole_device_keys(
+    profiles: Iterable[Profile], kept_names: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Return the resource names with amounts that are numbers of devices; `*` ends a prefix.
+
+    Args:
+        profiles: The profiles of all drivers.
+        kept_names: Names that stay with their device plugin, and are left out.
+    """
+    names = (GPU, f"{MIG_PREFIX}*", *_names_of_any_vendor(profiles))
+    return tuple(name for name in names if name not in kept_names)
+
+
+def _names_of_any_vendor(profiles: Iterable[Profile]) -> Iterator[str]:
+    return (
         name
         for profile in profiles
         for name, resource in (
@@ -90,7 +132,6 @@ def whole_device_keys(profiles: Iterable[Profile]) -> tuple[str, ...]:
         )
         if "/" in name and not isinstance(resource.rejected, str)
     )
-    return (GPU, f"{MIG_PREFIX}*", *of_any_vendor)
 
 
 def assume_inventory(

@@ -258,7 +258,7 @@ def labels_of_sharing(labels: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def unknown_device_keys(
-    nodes: Iterable[Node], planned_nodes: Collection[str]
+    nodes: Iterable[Node], planned_nodes: Collection[str], kept_names: Sequence[str] = ()
 ) -> dict[str, tuple[str, ...]]:
     """Return the unknown devices that device plugins offer, by node, such as shares by time.
 
@@ -267,6 +267,7 @@ def unknown_device_keys(
     Args:
         nodes: All nodes of the cluster.
         planned_nodes: The nodes whose devices are known.
+        kept_names: Resource names that stay with their device plugin; one that ends in `*` is a prefix.
     """
     nics = [VOCABULARIES[name] for name in NICS]
     keys_of: dict[str, tuple[str, ...]] = {}
@@ -274,7 +275,10 @@ def unknown_device_keys(
         keys = tuple(
             key
             for key, amount in sorted((node.status.allocatable or {}).items())
-            if amount and is_device_key(key) and not any(entry.handles(key) for entry in nics)
+            if amount
+            and is_device_key(key)
+            and not any(entry.handles(key) for entry in nics)
+            and not _matches(key, kept_names)
         )
         if keys and node.metadata.name not in planned_nodes:
             keys_of[node.metadata.name] = keys[:MAX_KEYS]

@@ -8,9 +8,17 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from testing.documents import api_object, namespace
-from testing.migration import GPU, SHARE, hami_node, running_job, workload
-from testing.plan import held_objects, planned, script
+from testing.documents import api_object, namespace, node
+from testing.migration import (
+    GPU,
+    SHARE,
+    hami_node,
+    plugin_node,
+    resource_slice,
+    running_job,
+    workload,
+)
+from testing.plan import held_objects, planned, script, waves
 
 KEEP: Final = ["rdma", "sriov", "multus", "nvidia.com/sriov_rdma"]
 POOL: Final = {"rdma/hca": "1"}
@@ -27,8 +35,8 @@ def settings(folder: Path, keep: list[str]) -> Path:
 def nodes() -> list[dict[str, Any]]:
     """Two nodes of HAMi, each with shares of a pool of NICs."""
     found = [hami_node("hami-0"), hami_node("hami-1")]
-    for node in found:
-        node["status"]["allocatable"] |= {"rdma/hca": "100", "nvidia.com/sriov_rdma": "8"}
+    for entry in found:
+        entry["status"]["allocatable"] |= {"rdma/hca": "100", "nvidia.com/sriov_rdma": "8"}
     return found
 
 
@@ -166,3 +174,108 @@ def test_a_name_that_cannot_stay_is_rejected(tmp_path: Path, name: str, fault: s
 
     assert 2 == result.exit_code
     assert fault in result.stderr
+
+
+# --- devices of any vendor beside GPUs ------------------------------------------------------------
+
+QAT: Final = "intel.com/qat"
+NVIDIA: Final = "gpu.nvidia.com"
+
+
+def accelerated(name: str) -> dict[str, Any]:
+    """Return a node with four GPUs, and functions of QuickAssist."""
+    entry = plugin_node(name)
+    entry["status"]["allocatable"] |= {QAT: "63"}
+    return entry
+
+
+@pytest.mark.parametrize(
+    ("keep", "expected"),
+    [
+        (["resources"], {NVIDIA: 4}),
+        (["rdma"], {NVIDIA: 4, "qat.intel.com": 63}),
+        ([], {NVIDIA: 4, "qat.intel.com": 63}),
+    ],
+    ids=["they stay", "others stay", "none stays"],
+)
+def test_a_wave_takes_no_devices_that_stay(
+    tmp_path: Path, keep: list[str], expected: dict[str, int]
+) -> None:
+    """It took their driver's label, and ended only when the plugin that was to stay had left."""
+    objects = [*map(accelerated, ("gpu-0", "gpu-1")), namespace("team")]
+    flags = ("--wave-nodes", 1, "--settings", settings(tmp_path, keep))
+
+    plan = planned(tmp_path, [*objects, *workload("web", {GPU: "1"}, ["gpu-0"])], *flags)
+
+    (first, *_) = [entry for wave in plan["waves"] for entry in wave["nodes"]]
+    assert expected == first["devices"]
+    assert ("qat.intel.com" in expected) is (QAT in first["resources"])
+    assert ("qat.intel.com" in expected) is ("qat.intel.com" in str(first["labels"]))
+
+
+@pytest.mark.parametrize(("keep", "status"), [(["resources"], 0), ([], 1)])
+def test_a_node_is_switched_beside_devices_that_stay(
+    tmp_path: Path, keep: list[str], status: int
+) -> None:
+    entry = accelerated("gpu-0")
+    entry["status"]["allocatable"][GPU] = "0"
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml([entry, resource_slice("gpu-0", NVIDIA, ("a", "b", "c", "d"))]))
+    question = ("--node", "gpu-0", "--expect-devices", f"{NVIDIA}=4")
+
+    result = drawbridge(
+        "verify", "--snapshot", file, *question, "--settings", settings(tmp_path, keep)
+    )
+
+    assert status == result.exit_code, result.stdout
+
+
+@pytest.mark.parametrize("keep", [["resources"], ["example.com/encoder"]], ids=["qat", "by name"])
+def test_a_node_with_devices_that_stay_alone_is_not_held(tmp_path: Path, keep: list[str]) -> None:
+    key = QAT if keep == ["resources"] else "example.com/encoder"
+    other = node("other", {key: "63"}, {}, {})
+
+    plan = planned(
+        tmp_path,
+        [plugin_node("gpu-0"), plugin_node("gpu-1"), other],
+        *("--settings", settings(tmp_path, keep)),
+    )
+
+    assert {} == held_objects(plan)
+    assert ["gpu-0", "gpu-1"] == sorted(name for names, _ in waves(plan) for name in names)
+
+
+def test_gpus_of_hami_are_planned_while_its_vocabulary_is_in_force(tmp_path: Path) -> None:
+    """`nvidia.com/gpu` is a key of both vocabularies."""
+    file = tmp_path / "settings.yaml"
+    translation = {"keep": ["nvidia"], "defaultGpuOwner": "hami"}
+    file.write_text(dump_yaml([{"translation": translation}]))
+    flags = ("--settings", file)
+
+    plan = planned(
+        tmp_path, [*nodes(), namespace("team"), *workload("web", SHARE, ["hami-0"])], *flags
+    )
+
+    assert ["hami-0", "hami-1"] == sorted(name for names, _ in waves(plan) for name in names)
+
+
+@pytest.mark.parametrize(("percentage", "is_held"), [(30, True), (10, False)])
+def test_free_devices_of_another_driver_are_no_free_gpus(
+    tmp_path: Path, percentage: int, *, is_held: bool
+) -> None:
+    """Idle functions of QuickAssist filled the share of free devices, and a wave took the last GPUs."""
+    names = [f"gpu-{number}" for number in range(3)]
+    pods = workload("web", {GPU: "1"}, ["gpu-0"] * 4 + ["gpu-1"] * 3)
+
+    plan = planned(
+        tmp_path,
+        [*map(accelerated, names), namespace("team"), *pods],
+        *("--wave-nodes", 1, "--keep-free", percentage),
+    )
+
+    held = held_objects(plan)
+    assert is_held is any(
+        f"1 of 8 devices of {NVIDIA} are free, and --keep-free 30 asks for 3" in text
+        for text in held.values()
+    )
+    assert is_held is not bool(waves(plan))

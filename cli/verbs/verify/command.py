@@ -53,7 +53,7 @@ from cli.verbs.verify.parameters import expect_devices_flag
 from findings.text import count_text, printable, reference_text
 from kube.client.client import Client
 from kube.errors import ConfigError, KubeError
-from migration.assessment.assumed import whole_device_keys
+from migration.assessment.assumed import kept_device_keys, whole_device_keys
 from migration.plan.checks.before import check_budgets, check_work
 from migration.plan.checks.checks import (
     Check,
@@ -423,7 +423,10 @@ def _ask_node(
         lambda documents, _: check_node(
             node,
             expected or {"": 1},
-            whole_device_keys(documents.profiles.values()),
+            whole_device_keys(
+                documents.profiles.values(),
+                kept_device_keys(documents.profiles, documents.options),
+            ),
             view_cluster(documents.objects, DEFAULT_NAMESPACE),
         ),
     )

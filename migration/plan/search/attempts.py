@@ -465,13 +465,11 @@ class WaveSearch:
                 stage=when.stage,
                 before=when.before,
             )
-        free = sum(placement.free)
-        minimum = -(-placement.devices * self._policy.keep_free // 100)
-        if free < minimum:
-            problem = (
-                f"{free} of {placement.devices} devices are free, and "
-                f"--keep-free {self._policy.keep_free} asks for {minimum}"
-            )
+        if not self._policy.keep_free:
+            return None
+        # A wave of namespaces alone may take devices of every driver.
+        drivers = self._placer.drivers_on(when.nodes) if when.nodes else placement.devices.keys()
+        if problem := placement.free_shortage(self._policy.keep_free, drivers):
             return Obstacle(moment=text, nodes=nodes, problem=problem, fix=_KEEP_LESS)
         return None
 

@@ -5,7 +5,7 @@ allocator's search.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -43,6 +43,7 @@ from migration.plan.search.stage_allocator import (
     OPEN,
     STAGE,
     SWITCHED,
+    DriverDevices,
     FreeDevices,
     StageAllocator,
     node_of,
@@ -61,7 +62,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         unplaced: The others.
         stranded: Those of them that cannot leave a switched node, and have device keys.
         free: Devices without a consumer, of nodes that take pods.
-        devices: The number of all devices of these nodes.
+        devices: Driver to the number of its devices on these nodes, and of those without a consumer.
         in_use: Node to the number of its devices that are not free, or may be in use.
         others: Pods without devices that have left their node to their new ones; empty for those without one.
         ended: Pods that a drain has waited for until they ended; they use nothing any more.
@@ -73,11 +74,27 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     unplaced: frozenset[PodKey] = frozenset()
     stranded: frozenset[PodKey] = frozenset()
     free: FreeDevices = FreeDevices(0, 0)
-    devices: int = 0
+    devices: Mapping[str, DriverDevices] = {}
     in_use: Mapping[str, int] = {}
     others: Mapping[PodName, str] = {}
     ended: frozenset[PodKey] = frozenset()
     resources: Mapping[str, NodeResources] = {}
+
+    def free_shortage(self, percentage: int, drivers: Collection[str]) -> str:
+        """Return the shortage of free devices of the first driver with too few; empty without one.
+
+        Devices of one driver serve no pod that requests those of another.
+
+        Args:
+            percentage: The percentage of the devices of each that stays without a consumer.
+            drivers: The drivers that count.
+        """
+        for driver, (free, number) in self.devices.items():
+            minimum = -(-number * percentage // 100)
+            if driver in drivers and free < minimum:
+                of_driver = f" of {driver}" if len(self.devices) > 1 else ""
+                return f"{free} of {number} devices{of_driver} are free, and --keep-free {percentage} asks for {minimum}"
+        return ""
 
     def after(self, before: "Placement") -> "Placement":
         """Return this placement, with pods that were left out on their nodes before."""
@@ -258,6 +275,10 @@ class Placer:
         """Return node to its group."""
         return group_nodes(self._allocator.nodes, (pod.pod for pod in self.pods), self._serving)
 
+    def drivers_on(self, nodes: Collection[str]) -> frozenset[str]:
+        """Return the drivers with devices on some nodes, without other drivers, such as those of NICs."""
+        return self._allocator.drivers_on(nodes)
+
     def device_counts(self) -> Mapping[str, int]:
         """Return node to the number of its devices, without those of other drivers, such as NICs."""
         return Counter(
@@ -316,14 +337,14 @@ class Placer:
         # Pods with claims have fewer nodes to choose from.
         moving.sort(key=lambda pod: (not pod.has_claims, pod.key))
         nodes |= self._place([(self._movable(pod, stage), None) for pod in moving])
-        free, device_count, in_use = allocator.count(stage)
+        free, devices, in_use = allocator.count(stage)
         return Placement(
             nodes=nodes,
             claims=dict(allocator.allocated),
             unplaced=frozenset(stranded) | {pod.key for pod in moving if pod.key not in nodes},
             stranded=frozenset(stranded),
             free=free,
-            devices=device_count,
+            devices=devices,
             in_use=in_use,
             others=self.others.place(stage, before.others, allocator.resources),
             ended=ended,

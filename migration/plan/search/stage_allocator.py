@@ -37,6 +37,13 @@ class FreeDevices(NamedTuple):
     for_claims: int
 
 
+class DriverDevices(NamedTuple):
+    """The devices of a driver, and those of them without a consumer, of nodes that take pods."""
+
+    free: int
+    devices: int
+
+
 class StageAllocator:
     """The allocator at the last stage, with the devices of all pods that are placed.
 
@@ -119,21 +126,36 @@ class StageAllocator:
         """Yield the devices that count, published and assumed ones."""
         return (device for device in self.devices if device.id.driver not in self._other_drivers)
 
-    def count(self, stage: Stage) -> tuple[FreeDevices, int, Mapping[str, int]]:
-        """Return free devices, all devices, and devices in use by node, of those that count and not of draining nodes."""
-        usage, counts, number = self.cluster.usage, Counter[bool](), 0
-        in_use = Counter[str]()
+    def drivers_on(self, nodes: Collection[str]) -> frozenset[str]:
+        """Return the drivers of devices that count and are attached to some nodes, or to several ones."""
+        return frozenset(
+            device.id.driver
+            for device in self.counted()
+            if (node := node_of(device)) is None or node in nodes
+        )
+
+    def count(
+        self, stage: Stage
+    ) -> tuple[FreeDevices, Mapping[str, DriverDevices], Mapping[str, int]]:
+        """Return free devices, devices by driver, and devices in use by node, of those that count and not of draining nodes."""
+        usage, counts = self.cluster.usage, Counter[bool]()
+        in_use, numbers, free = Counter[str](), Counter[str](), Counter[str]()
         for device in self.counted():
             node = node_of(device)
             if node in stage.draining:
                 continue
-            number += 1
+            numbers[device.id.driver] += 1
             if device_state(device, usage) is not DeviceState.FREE or node in stage.closed:
                 if node is not None:
                     in_use[node] += 1
             else:
                 counts[node is None or node in stage.switched] += 1
-        return FreeDevices(for_keys=counts[False], for_claims=counts[True]), number, in_use
+                free[device.id.driver] += 1
+        by_driver = {
+            driver: DriverDevices(free=free[driver], devices=number)
+            for driver, number in sorted(numbers.items())
+        }
+        return FreeDevices(for_keys=counts[False], for_claims=counts[True]), by_driver, in_use
 
 
 def node_of(device: PublishedDevice) -> str | None:
