@@ -12,7 +12,7 @@ from cel_expr_python import cel
 from google.protobuf.message import DecodeError
 
 from kube.api.resource import MAX_SELECTOR_BYTES
-from kube.cel import patterns, syntax
+from kube.cel import conversions, patterns, syntax
 from kube.cel.library import (
     PARTLY_SUPPORTED,
     UNSUPPORTED_OVERLOADS,
@@ -23,8 +23,11 @@ from kube.cel.library import (
 from kube.cel.texts import rename_exists_one
 from kube.errors import InvalidSelector, SelectorTooCostly, UnsupportedSelector
 
-# The engine reports its own limits only in error texts.
-_ENGINE_LIMITS: Final = re.compile(r"recursion|Iteration budget|reference resolve step")
+# The engine reports its own limits only in error texts. It takes the backslash at the end of a raw
+# literal for an escape of the quote.
+_ENGINE_LIMITS: Final = re.compile(
+    r"recursion|Iteration budget|reference resolve step|String must end with"
+)
 
 # The checker turns has(device.driver) into device.driver. These fields always exist.
 _HAS_FIELD: Final = re.compile(
@@ -178,21 +181,40 @@ def _require_valid_literals(nodes: Sequence[Any]) -> None:
     for node in nodes:
         call = node.call_expr
         if call.function in _CONVERSIONS and len(call.args) == 1:
-            literal, probe = call.args[0], node
+            _require_valid_literal(call.function, call.args[0], node)
         elif call.function == "matches" and call.args:
-            literal = call.args[-1]
-            probe = syntax.call("matches", syntax.string_constant(""), literal)
-        else:
-            continue
-        if literal.WhichOneof("kind") != "const_expr":
-            continue
-        literal_program = evaluation_environment().deserialize(
-            syntax.encode_checked(syntax.CheckedExpr(expr=probe))
+            probe = syntax.call("matches", syntax.string_constant(""), call.args[-1])
+            _require_valid_literal(call.function, call.args[-1], probe)
+
+
+def _require_valid_literal(function: str, literal: Any, probe: Any) -> None:
+    """Reject a literal that upstream fails to convert; `probe` is a call that does so here."""
+    if literal.WhichOneof("kind") != "const_expr":
+        return
+    text = syntax.string_value(literal)
+    is_valid = _is_valid_upstream(function, text)
+    literal_program = evaluation_environment().deserialize(
+        syntax.encode_checked(syntax.CheckedExpr(expr=probe))
+    )
+    value = literal_program.eval(data={})
+    fails = value.type() == cel.Type.ERROR
+    if fails and is_valid:
+        raise UnsupportedSelector(
+            f"Drawbridge's CEL engine does not read the argument of {function}()"
         )
-        value = literal_program.eval(data={})
-        if value.type() == cel.Type.ERROR:
-            message = error_message(str(value.plain_value()))
-            raise InvalidSelector(f"invalid argument of {call.function}(): {message}")
+    if fails or is_valid is False:
+        unread = f"Kubernetes does not read {(text or '')[:64]!r}"
+        message = error_message(str(value.plain_value())) if fails else unread
+        raise InvalidSelector(f"invalid argument of {function}(): {message}")
+
+
+def _is_valid_upstream(function: str, text: str | None) -> bool | None:
+    """Return True if Go reads a text, False if not; None if only the engine can tell."""
+    if text is None:
+        return None
+    if function == "matches":
+        return False if patterns.matches_bytes(text) else None
+    return conversions.is_converted(function, text) if function in conversions.CONVERTED else None
 
 
 def _require_homogeneous_literals(tree: Any, nodes: Sequence[Any]) -> None:

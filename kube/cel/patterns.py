@@ -35,6 +35,18 @@ _CLASS_NAME: Final = re.compile(r"\{[^}]*\}|.", re.DOTALL)
 _COUNTED: Final = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 
 
+_ESCAPES: Final = re.compile(r"\\Q.*?(?:\\E|\Z)|\\(?P<escaped>.)", re.DOTALL)
+
+
+def matches_bytes(pattern: str) -> bool:
+    r"""Return True if a pattern has `\C`, a byte: Go rejects it, RE2 does not.
+
+    >>> matches_bytes(r"a\C"), matches_bytes(r"a\\C"), matches_bytes(r"\Q\C\E")
+    (True, False, False)
+    """
+    return any(escape["escaped"] == "C" for escape in _ESCAPES.finditer(pattern))
+
+
 def program_size(pattern: str) -> int:
     r"""Return an upper bound of the number of instructions that a pattern compiles to.
 

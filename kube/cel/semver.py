@@ -43,9 +43,11 @@ class Semver(msgspec.Struct, frozen=True):
         if match is None:
             raise ValueError(f"{text[:64]!r} is not a semantic version such as 1.2.3")
         major, minor, patch = (int(number) for number in match.groups()[:3])
-        if max(major, minor, patch) > _MAX_NUMBER:
+        prerelease = match[4] or ""
+        numbers = (int(part) for part in prerelease.split(".") if part.isdigit())
+        if max(major, minor, patch, *numbers) > _MAX_NUMBER:
             raise ValueError(f"{text[:64]!r} has a number beyond 64 bits")
-        return cls(major, minor, patch, match[4] or "")
+        return cls(major, minor, patch, prerelease)
 
     @classmethod
     def parse_tolerant(cls, text: str) -> Self:

@@ -29,6 +29,14 @@ def test_order(texts: tuple[str, ...]) -> None:
             assert want == version.compare(other)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["1.2.3-18446744073709551615", "1.2.3-a99999999999999999999", "1.2.3+99999999999999999999"],
+)
+def test_the_largest_number_has_64_bits(text: str) -> None:
+    assert Semver.parse(text).major == 1
+
+
 def test_build_metadata_makes_no_difference() -> None:
     assert Semver.parse("1.0.0+a") == Semver.parse("1.0.0+b.c")
 
@@ -48,6 +56,8 @@ def test_build_metadata_makes_no_difference() -> None:
         "1.2.3 ",
         "1.2.3\n",
         "18446744073709551616.0.0",
+        "1.2.3-18446744073709551616",
+        "1.2.3-rc.99999999999999999999+b",
         "1.2.3-" + "a" * MAX_TEXT,
         "\u0661.0.0",
     ],
