@@ -1,6 +1,7 @@
 """The webhook of a running cluster, and pods that are created as dry runs, so that nothing is stored."""
 
 from collections.abc import Iterable, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 from answers.model.snapshot_kinds import KINDS
@@ -173,7 +174,13 @@ async def _try(client: Client, namespace: str, pod: TrialPod) -> Trial:
         exhausted = ""
         if isinstance(error, Forbidden):
             exhausted = await _exhausted(client, namespace, pod)
-        return Trial(workload=pod.workload, rejection=str(error), exhausted=exhausted)
+        return Trial(
+            workload=pod.workload,
+            rejection=str(error),
+            exhausted=exhausted,
+            # An error of the server, as of a webhook that does not answer, is about every pod.
+            has_waited=pod.has_waited and error.status < HTTPStatus.INTERNAL_SERVER_ERROR,
+        )
     return Trial(workload=pod.workload, has_claims=is_translated(created_pod))
 
 

@@ -133,6 +133,12 @@ def _check_trial(trial: Trial) -> Check:
             f"no pod could be tried, since ResourceQuota {printable(trial.exhausted)} is used up: see that new ones "
             f"get claims ({message})",
         )
+    if trial.rejection and trial.has_waited:
+        return note_check(
+            trial.workload,
+            "none of its pods ran when the plan was made, and a new one (a dry run) is rejected, so it gets none until its "
+            f"template requests something else: {message}",
+        )
     if trial.rejection:
         return failed_check(
             trial.workload,

@@ -58,10 +58,12 @@ class TrialPod(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         workload: The workload whose template it is made from, as `Kind/namespace/name`.
         document: The pod.
+        has_waited: No pod of the workload ran when the plan was made.
     """
 
     workload: str
     document: Mapping[str, Any]
+    has_waited: bool = False
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,12 +74,14 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
         has_claims: It would be stored with claims and a record of their translation.
         rejection: The API server's message where it rejects the pod; empty where it accepts it.
         exhausted: The ResourceQuota and the line that leave no room for one more pod; empty where all do.
+        has_waited: It was denied, and no pod of the workload ran when the plan was made.
     """
 
     workload: str
     has_claims: bool = False
     rejection: str = ""
     exhausted: str = ""
+    has_waited: bool = False
 
 
 class WebhookFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,11 @@ _COUNTED: Final = ("cpu", "memory", "ephemeral-storage")
 
 
 def trial_workloads(waves: Iterable[Wave]) -> dict[str, tuple[PlannedWorkload, ...]]:
-    """Return namespace to the workloads with claims for new pods, those with a template first."""
+    """Return namespace to the workloads with claims for new pods, in the order of their trials.
+
+    Those whose pods ran when the plan was made come first, since pods that waited may be rejected for what they request,
+    and those without a template last.
+    """
     workloads: dict[str, list[PlannedWorkload]] = {}
     for wave in waves:
         for workload in wave.workloads:
@@ -26,9 +30,16 @@ def trial_workloads(waves: Iterable[Wave]) -> dict[str, tuple[PlannedWorkload, .
                 namespace = workload.object.split("/", 2)[1]
                 workloads.setdefault(namespace, []).append(workload)
     return {
-        namespace: tuple(sorted(members, key=lambda entry: entry.object.startswith("Pod/")))
+        namespace: tuple(
+            sorted(members, key=lambda entry: (entry.object.startswith("Pod/"), _has_waited(entry)))
+        )
         for namespace, members in workloads.items()
     }
+
+
+def _has_waited(workload: PlannedWorkload) -> bool:
+    """Return True if no pod of a workload ran when the plan was made."""
+    return workload.ready_pods == 0
 
 
 def make_trial_pod(
@@ -64,6 +75,7 @@ def make_trial_pod(
         spec["volumes"] = [*list_at(spec, "volumes"), *claimed]
     return TrialPod(
         workload=workload.object,
+        has_waited=_has_waited(workload),
         document={
             "apiVersion": "v1",
             "kind": "Pod",

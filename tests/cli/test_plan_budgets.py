@@ -122,7 +122,12 @@ def test_switch_stops_at_a_budget_and_uncordons(tmp_path: Path) -> None:
     assert call(tmp_path, fleet(minAvailable=1), "--wave-nodes", 2).exit_code in (0, 1)
 
     ran = run_script(
-        tmp_path, "wave-1/switch.sh", {"drawbridge": 'case "$*" in *--budgets*) exit 1;; esac'}
+        tmp_path,
+        "wave-1/switch.sh",
+        {
+            "drawbridge": 'case "$*" in *--budgets*) exit 1;; esac',
+            "kubectl": 'case "$*" in "get node/"*) echo "$2";; esac',
+        },
     )
 
     assert 1 == ran.returncode

@@ -21,10 +21,12 @@ from kube.api.urls import (
     RESOURCE_QUOTAS,
     Resource,
 )
+from kube.manifests.dump import dump_yaml
+from kube.manifests.reader import read_paths
 from kube.names import CONFIGURATION, NAMESPACE, REQUEST_ANNOTATION, SERVICE, TRANSLATE_LABEL
-from migration.plan.model.plan import PlannedWorkload
+from migration.plan.model.plan import PlannedWorkload, Wave
 from migration.trial.model import TrialPod
-from migration.trial.pods import exhausted_line, make_trial_pod
+from migration.trial.pods import exhausted_line, make_trial_pod, trial_workloads
 from testing.command import ROOT, drawbridge
 from testing.documents import Document, namespace
 from testing.fake_api_server import Call, FakeApiServer
@@ -294,6 +296,61 @@ async def test_a_used_up_quota_is_no_reason_to_stop(
     assert 0 == result.exit_code, result.output
     state, message = states(result)[WEB]
     assert ("note", True) == (state, "ResourceQuota team/pods, pods is used up" in message)
+
+
+@pytest.mark.parametrize(
+    ("answer", "ready", "expected"),
+    [(422, 0, (0, "note")), (422, 1, (1, "failed")), (500, 0, (1, "failed"))],
+)
+async def test_a_pod_that_waited_before_the_plan_may_be_rejected(
+    server: FakeApiServer,
+    plan: Path,
+    tmp_path: Path,
+    *,
+    answer: int,
+    ready: int,
+    expected: tuple[int, str],
+) -> None:
+    """It requested more than any node has: switch.sh stopped between the labels of namespaces and the restarts."""
+    path = plan / "plan.yaml"
+    (source,) = read_paths([str(path)])
+    for wave in source.document["waves"]:
+        for entry in wave["workloads"]:
+            entry["readyPods"] = ready
+    path.write_text(dump_yaml([source.document]))
+    in_team = "/namespaces/team/"
+    server.fail(answer, times=9, matches=lambda call: _creates_a_pod(call) and in_team in call.path)
+
+    result = await verify(server, tmp_path, "--webhook", "--wave", plan / "wave-1")
+
+    state, message = states(result)[WEB]
+    assert expected == (result.exit_code, state)
+    is_told = message.startswith(
+        "none of its pods ran when the plan was made, and a new one (a dry run) is rejected"
+    )
+    assert is_told is (state == "note")
+
+
+def test_workloads_whose_pods_ran_are_tried_first() -> None:
+    workloads = tuple(
+        planned(f"Deployment/team/{name}", ready_pods=ready)
+        for name, ready in (("big", 0), ("old", None), ("web", 1))
+    )
+    bare = planned("Pod/team/bare", ready_pods=1)
+    wave = Wave(
+        wave=1,
+        nodes=(),
+        namespaces=("team",),
+        workloads=(bare, *workloads),
+        free_before=0,
+        free_after=0,
+        split=False,
+        notes=(),
+    )
+
+    names = [entry.object.rpartition("/")[2] for entry in trial_workloads([wave])["team"]]
+
+    assert ["old", "web", "big", "bare"] == names
 
 
 async def test_what_may_not_be_read_is_a_note(
