@@ -211,7 +211,6 @@ AMOUNTS: Final = (
     ("percent of cards of Volcano", "volcano.sh/vgpu-number: 1\nvolcano.sh/vgpu-memory: 1000\nvolcano.sh/vgpu-cores: 150", ("volcano.sh/vgpu-cores: 150", "volcano.sh/vgpu-cores: 100")),
     ("more devices of Koordinator, and a part of one", "koordinator.sh/gpu: 150", ("koordinator.sh/gpu: 150", "koordinator.sh/gpu: 200")),
     ("a part of a percentage", "nvidia.com/gpu: 1\nnvidia.com/gpumem-percentage: 500m", ("nvidia.com/gpumem-percentage: 500m", "nvidia.com/gpumem-percentage: 50")),
-    ("no replica", "nvidia.com/gpu.shared: 0", ("nvidia.com/gpu.shared: 0", "nvidia.com/gpu.shared: 1")),
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, info, warning
+from findings.finding import Code, Finding, has_errors, info, warning
 from findings.text import printable
 from translation.model.intents import LegacyContainer
 from translation.model.npu_chips import NpuChip
@@ -58,11 +58,14 @@ def read_share(reader: ShareReader) -> NpuShare | None:
     faults: list[Finding] = []
     amounts = AmountReader(container, faults)
     count = amounts.integer(key)
-    memory, cores = amounts.memory(f"{key}{MEMORY}", MIB), amounts.percent(f"{key}{CORES}", count)
-    if not faults and count:
+    memory, cores = (
+        amounts.memory(f"{key}{MEMORY}", MIB),
+        amounts.cores(f"{key}{CORES}", count, "NPU"),
+    )
+    if not has_errors(faults) and count:
         _check(reader, amounts, count, memory, cores)
     reader.findings.extend(faults)
-    if faults or not count:
+    if has_errors(faults) or not count:
         return None
     share = _soft_share(reader, memory, cores) if reader.is_soft else _hard_share(reader, memory)
     if chip is not None and chip.super_pod:

@@ -92,6 +92,25 @@ def above_all_of_each(
     )
 
 
+def clamped(path: FieldPath, amount: int, devices: int, device: str) -> Finding:
+    """Return the warning that a percentage of cores above 100 counts as 100, as HAMi's Fit has it.
+
+    Args:
+        devices: The number of devices that the container requests.
+        device: The word for a device, such as GPU.
+    """
+    part = part_of_sum(amount, devices)
+    finding = warning(
+        Code.CLAMPED,
+        path,
+        f"{amount} percent of a {device}'s cores counts as {MAX_PERCENT}, as in HAMi",
+        f"write {MAX_PERCENT}"
+        if part is None
+        else f"write {part} if {amount} is the sum of all {devices} {device}s, or {MAX_PERCENT} for all of each",
+    )
+    return finding.corrected_by(Quantity(MAX_PERCENT)) if part is None else finding
+
+
 def part_of_sum(amount: int, devices: int) -> int | None:
     """Return the percent of each device, rounded up, if a percentage above 100 is their sum; None if it cannot be.
 
@@ -155,6 +174,20 @@ class AmountReader:
             above_all_of_each(path, original, amount, devices or 1, memory_key=memory_key)
         )
         return None
+
+    def cores(self, key: str, devices: int | None, device: str) -> int | None:
+        """Return a percentage of the cores of each device, at most 100.
+
+        Args:
+            devices: The number of devices that the container requests; None where it is not known.
+            device: The word for a device, such as GPU.
+        """
+        amount = self.integer(key)
+        if amount is None or amount <= MAX_PERCENT:
+            return amount
+        path = self._container.limit_path(key)
+        self._findings.append(clamped(path, amount, devices or 1, device))
+        return MAX_PERCENT
 
     def memory(self, key: str, unit: Unit) -> int | None:
         """Return an amount of memory in its unit."""

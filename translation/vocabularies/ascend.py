@@ -46,6 +46,7 @@ USE_TYPE: Final = "hami.io/use-nputype"
 MODE: Final = "huawei.com/vnpu-mode"
 _VIRTUAL: Final = re.compile(r"-([0-9]{1,3})c(\.[0-9a-z.]*)?")
 """The end of a name of virtual NPUs: their cores, and often their CPUs and memory."""
+_UUIDS: Final = "HAMi's identifiers of devices, which the driver does not publish"
 TABLE: Final[Table] = (
     limit(
         f"{PREFIX}*",
@@ -82,12 +83,8 @@ TABLE: Final[Table] = (
         row
         for chip in CHIPS
         for row in (
-            annotation(
-                f"hami.io/use-{chip}-uuid", KeyOutcome.SELECTOR, "the UUID is one of the items"
-            ),
-            annotation(
-                f"hami.io/no-use-{chip}-uuid", KeyOutcome.SELECTOR, "the UUID is none of the items"
-            ),
+            annotation(f"hami.io/use-{chip}-uuid", KeyOutcome.REFUSED, _UUIDS),
+            annotation(f"hami.io/no-use-{chip}-uuid", KeyOutcome.REFUSED, _UUIDS),
         )
     ),
     annotation(USE_TYPE, KeyOutcome.SELECTOR, "the product name contains one of the items"),

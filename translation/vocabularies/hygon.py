@@ -11,7 +11,8 @@ number of its own, so a percentage needs published devices, or a profile that sa
 
 from typing import Final
 
-from findings.finding import Code, Finding, warning
+from findings.finding import Code, Finding, has_errors, warning
+from translation.model.card_types import HYGON_PREFIXES, excluded_models, wanted_models
 from translation.model.init_containers import check_sidecars
 from translation.model.intents import (
     DeviceFilter,
@@ -68,10 +69,20 @@ TABLE: Final[Table] = (
             ),
         )
     ),
-    annotation(USE_UUID, KeyOutcome.SELECTOR, "the UUID is one of the items"),
-    annotation(NO_USE_UUID, KeyOutcome.SELECTOR, "the UUID is none of the items"),
-    annotation(USE_TYPE, KeyOutcome.SELECTOR, "the product name contains one of the items"),
-    annotation(NO_USE_TYPE, KeyOutcome.SELECTOR, "the product name contains none of the items"),
+    annotation(USE_UUID, KeyOutcome.SELECTOR, "the UUID is one of the items, less HAMi's `DCU-`"),
+    annotation(
+        NO_USE_UUID, KeyOutcome.SELECTOR, "the UUID is none of the items, less HAMi's `DCU-`"
+    ),
+    annotation(
+        USE_TYPE,
+        KeyOutcome.SELECTOR,
+        "the product name contains one of the items, less HAMi's `DCU-`",
+    ),
+    annotation(
+        NO_USE_TYPE,
+        KeyOutcome.SELECTOR,
+        "the product name contains none of the items, less HAMi's `DCU-`",
+    ),
 )
 
 
@@ -79,12 +90,12 @@ def translate(pod: LegacyPod) -> Translation:
     """Translate the devices and shares of devices that each container requests."""
     findings: list[Finding] = []
     pod_findings: list[Finding] = []
-    models = listed_devices(pod.annotations, USE_TYPE, pod_findings)
+    uuids = listed_devices(pod.annotations, USE_UUID, pod_findings)
     device_filter = DeviceFilter(
-        models=None if models is None else tuple(map(lower_ascii, models)),
-        not_models=tuple(map(lower_ascii, list_items(pod.annotations.get(NO_USE_TYPE, "")))),
-        uuids=listed_devices(pod.annotations, USE_UUID, pod_findings),
-        not_uuids=list_items(pod.annotations.get(NO_USE_UUID, "")),
+        models=wanted_models(pod.annotations, USE_TYPE, HYGON_PREFIXES, pod_findings),
+        not_models=excluded_models(pod.annotations, NO_USE_TYPE, HYGON_PREFIXES, pod_findings),
+        uuids=None if uuids is None else tuple(map(_serial_number, uuids)),
+        not_uuids=tuple(map(_serial_number, list_items(pod.annotations.get(NO_USE_UUID, "")))),
     )
     intents = [
         intent
@@ -97,6 +108,12 @@ def translate(pod: LegacyPod) -> Translation:
     return Translation(intents=tuple(intents), findings=tuple(findings))
 
 
+def _serial_number(item: str) -> str:
+    """Return the identifier of a device as its driver publishes it: HAMi writes `DCU-` before it."""
+    has_prefix = lower_ascii(item).startswith(HYGON_PREFIXES)
+    return item.partition("-")[2] if has_prefix else item
+
+
 def _intents(
     container: LegacyContainer, prefix: str, device_filter: DeviceFilter, findings: list[Finding]
 ) -> list[Intent]:
@@ -107,9 +124,9 @@ def _intents(
     faults: list[Finding] = []
     reader = AmountReader(container, faults)
     count = reader.integer(keys["count"])
-    memory, cores = reader.memory(keys["memory"], MIB), reader.percent(keys["cores"], count)
+    memory, cores = reader.memory(keys["memory"], MIB), reader.cores(keys["cores"], count, "DCU")
     findings += faults
-    if faults:
+    if has_errors(faults):
         return []
     if not count:
         if keys["count"] not in present or len(present) > 1:

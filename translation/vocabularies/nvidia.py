@@ -17,7 +17,6 @@ from typing import Final
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
-from kube.quantity import Quantity
 from translation.model.amounts import whole_amount
 from translation.model.intents import (
     DeviceFilter,
@@ -186,12 +185,8 @@ def _intent(container: LegacyContainer, key: str) -> Intent | Finding | None:
         return count
     path = container.limit_path(key)
     if key in REPLICAS:
-        if count == 0:
-            return error(
-                Code.OUT_OF_RANGE, path, "0 replicas are not a request", "write 1"
-            ).corrected_by(Quantity(1))
         # Two replicas may be on one GPU and give no larger share than one.
-        return _new_intent(container, DeviceKind.GPU, 1, path, replica=True)
+        return _new_intent(container, DeviceKind.GPU, 1, path, replica=True) if count else None
     if key == GPU:
         return (
             _new_intent(container, DeviceKind.GPU, count, path, exclusive=True) if count else None

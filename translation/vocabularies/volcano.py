@@ -17,6 +17,7 @@ import msgspec
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
+from translation.model.card_types import NVIDIA_PREFIXES, excluded_models, wanted_models
 from translation.model.intents import (
     DeviceFilter,
     DeviceKind,
@@ -33,8 +34,6 @@ from translation.model.share_amounts import (
     AmountReader,
     in_bytes,
     list_items,
-    listed_devices,
-    lower_ascii,
     with_pod_findings,
 )
 
@@ -218,8 +217,13 @@ def _paths(container: LegacyContainer) -> dict[str, FieldPath]:
 
 
 def _filter(pod: LegacyPod, findings: list[Finding]) -> DeviceFilter:
-    models = listed_devices(pod.annotations, USE_TYPE, findings)
-    excluded_models = list_items(pod.annotations.get(NO_USE_TYPE, "")) if models is None else ()
+    models = wanted_models(pod.annotations, USE_TYPE, NVIDIA_PREFIXES, findings)
+    is_limited = pod.annotations.get(USE_TYPE, "").strip()
+    not_models = (
+        ()
+        if is_limited
+        else excluded_models(pod.annotations, NO_USE_TYPE, NVIDIA_PREFIXES, findings)
+    )
     if PODGROUP_POLICY in pod.annotations:
         findings.append(
             warning(
@@ -230,8 +234,8 @@ def _filter(pod: LegacyPod, findings: list[Finding]) -> DeviceFilter:
             )
         )
     return DeviceFilter(
-        models=None if models is None else tuple(map(lower_ascii, models)),
-        not_models=tuple(map(lower_ascii, excluded_models)),
+        models=models,
+        not_models=not_models,
         # A list without items is no constraint: parseGPUUUIDList.
         uuids=list_items(pod.annotations.get(USE_UUID, "")) or None,
         not_uuids=list_items(pod.annotations.get(NO_USE_UUID, "")),

@@ -37,12 +37,12 @@ def findings_of(limits: dict[str, Any], **annotations: str) -> tuple[Finding, ..
         (
             {f"{HYGON}num": 2, f"{HYGON}mem": 1000, f"{HYGON}cores": 180},
             f"{HYGON}cores",
-            "write 90 if 180 is the sum of all 2, or at most 100 for all of each",
+            "write 90 if 180 is the sum of all 2 DCUs, or 100 for all of each",
         ),
         (
             {NPU: 2, f"{NPU}-core": 150},
             f"{NPU}-core",
-            "write 75 if 150 is the sum of all 2, or at most 100 for all of each",
+            "write 75 if 150 is the sum of all 2 NPUs, or 100 for all of each",
         ),
         (
             {"nvidia.com/gpu": 3, "nvidia.com/gpumem-percentage": 120},

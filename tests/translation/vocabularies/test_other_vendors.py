@@ -93,6 +93,96 @@ def test_types_are_lowered_as_the_selector_lowers_names(key: str, annotation: st
     assert '.lowerAscii().contains("typ-\\u00c4")' in selector["cel"]["expression"]
 
 
+CARDS = (
+    (
+        "hygon.com/dcunum",
+        "hygon.com/use-dcutype",
+        "DCU-K100_AI",
+        '.lowerAscii().contains("k100_ai")',
+    ),
+    ("hygon.com/hcunum", "hygon.com/use-dcutype", "hcu-K100", '.lowerAscii().contains("k100")'),
+    ("hygon.com/dcunum", "hygon.com/nouse-dcutype", "DCU-Z100", 'contains("z100")'),
+    ("hygon.com/dcunum", "hygon.com/use-gpuuuid", "DCU-TPXS30000210060N", 'in ["TPXS30000210060N"]'),
+    ("hygon.com/dcunum", "hygon.com/nouse-gpuuuid", "DCU-TPXS300, TPXS-1", '["TPXS300", "TPXS-1"]'),
+    (
+        "volcano.sh/vgpu-number",
+        "nvidia.com/use-gputype",
+        "NVIDIA-Tesla V100",
+        'contains("tesla v100")',
+    ),
+    (
+        "volcano.sh/vgpu-number",
+        "nvidia.com/nouse-gputype",
+        "NVIDIA-NVIDIA L4",
+        'contains("nvidia l4")',
+    ),
+)
+"""Names of cards as the device plugin of HAMi or Volcano shows them, and as their driver publishes them."""
+
+
+@pytest.mark.parametrize(("key", "annotation", "listed", "selector"), CARDS)
+def test_names_of_cards_are_those_of_the_driver(
+    key: str, annotation: str, listed: str, selector: str
+) -> None:
+    exactly = request_of(limited({key: 1}, **{annotation: listed}))
+
+    expressions = [entry["cel"]["expression"] for entry in exactly["selectors"]]
+    assert any(selector in expression for expression in expressions), expressions
+
+
+@pytest.mark.parametrize(
+    ("key", "annotation", "every"),
+    [
+        ("hygon.com/dcunum", "hygon.com/use-dcutype", "DCU"),
+        ("volcano.sh/vgpu-number", "nvidia.com/use-gputype", "NVIDIA"),
+    ],
+)
+def test_a_type_of_every_card_is_no_constraint(key: str, annotation: str, every: str) -> None:
+    excluding = annotation.replace("/use", "/nouse")
+    assert request_of(limited({key: 1}, **{annotation: every})) == request_of(limited({key: 1}))
+
+    refused = translation_outcome(limited({key: 1}, **{excluding: every}))
+
+    assert isinstance(refused, Refused)
+    assert f"error emptyDeviceList metadata.annotations[{excluding}]" in finding_texts(
+        refused.findings
+    )
+
+
+@pytest.mark.parametrize("list_", ["use", "no-use"])
+def test_hami_s_identifiers_of_npus_are_refused(list_: str) -> None:
+    annotation = f"hami.io/{list_}-Ascend310P-uuid"
+
+    refused = translation_outcome(limited({CHIP: 1}, **{annotation: "B20D6C40"}))
+
+    assert isinstance(refused, Refused)
+    assert f"error cannotExpress metadata.annotations[{annotation}]" in finding_texts(
+        refused.findings
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "annotations"),
+    [
+        ({"hygon.com/dcunum": 1, "hygon.com/dcumem": 4000, "hygon.com/dcucores": 120}, {}),
+        (
+            {CHIP: 1, f"{CHIP}-memory": 4000, f"{CHIP}-core": 120},
+            {"huawei.com/vnpu-mode": "hami-core"},
+        ),
+    ],
+)
+def test_more_than_all_cores_is_all_of_them(
+    limits: dict[str, object], annotations: dict[str, str]
+) -> None:
+    (key,) = [key for key in limits if "core" in key]
+
+    clamped = translation_of(limited(limits, **annotations))
+
+    assert f"warning clamped {LIMITS}[{key}]" in finding_texts(clamped.findings)
+    whole = request_of(limited({**limits, key: 100}, **annotations))
+    assert request_of(limited(limits, **annotations)) == whole
+
+
 def test_a_percentage_of_compute_units_needs_a_profile_that_counts_them() -> None:
     share = limited({"hygon.com/dcunum": 1, "hygon.com/dcumem": 4000, "hygon.com/dcucores": 50})
     counted = TranslationSnapshot(
@@ -181,7 +271,7 @@ REJECTED = (
         {CHIP: "500m", f"{CHIP}-memory": "2Gi"},
         [f"notAnInteger {LIMITS}[{CHIP}]", f"wrongUnit {LIMITS}[{CHIP}-memory]"],
     ),
-    ({CHIP: 1, f"{CHIP}-core": 101}, [f"outOfRange {LIMITS}[{CHIP}-core]"]),
+    ({CHIP: 1, f"{CHIP}-core": 101}, [f"invalidCombination {LIMITS}[{CHIP}-core]"]),
     ({"hygon.com/dcunum": -1}, [f"negative {LIMITS}[hygon.com/dcunum]"]),
 )
 

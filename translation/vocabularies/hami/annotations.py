@@ -13,6 +13,12 @@ import msgspec
 
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
+from translation.model.card_types import (
+    NVIDIA_PREFIXES,
+    excludes_every_card,
+    is_every_card,
+    model_of,
+)
 from translation.model.intents import DeviceFilter, annotation_path
 from translation.model.share_amounts import list_items, lower_ascii
 from translation.vocabularies.hami.keys import (
@@ -111,36 +117,17 @@ def _filter(annotations: Mapping[str, str], findings: list[Finding]) -> DeviceFi
         return items
 
     models = listed_names(USE_TYPE, excludes=False)
-    if models is not None and any(map(_is_every_card, models)):
+    if models is not None and any(is_every_card(item, NVIDIA_PREFIXES) for item in models):
         models = None
     excluded_models = listed_names(NO_USE_TYPE, excludes=True) or ()
-    if any(map(_is_every_card, excluded_models)):
-        findings.append(
-            error(
-                Code.EMPTY_DEVICE_LIST,
-                annotation_path(NO_USE_TYPE),
-                f"{quote_text(annotations[NO_USE_TYPE])} excludes every GPU, so none would match",
-                "name the types to exclude",
-            )
-        )
+    if any(is_every_card(item, NVIDIA_PREFIXES) for item in excluded_models):
+        findings.append(excludes_every_card(NO_USE_TYPE, annotations[NO_USE_TYPE], "GPU"))
     return DeviceFilter(
-        models=None if models is None else tuple(_model(item) for item in models),
-        not_models=tuple(_model(item) for item in excluded_models),
+        models=None if models is None else tuple(model_of(it, NVIDIA_PREFIXES) for it in models),
+        not_models=tuple(model_of(item, NVIDIA_PREFIXES) for item in excluded_models),
         uuids=listed_names(USE_UUID, excludes=False),
         not_uuids=listed_names(NO_USE_UUID, excludes=True) or (),
     )
-
-
-def _is_every_card(item: str) -> bool:
-    """Return True if a type is part of the name of every card: HAMi registers `NVIDIA-<name>`."""
-    return lower_ascii(item) in {"nvidia", "nvidia-"}
-
-
-def _model(item: str) -> str:
-    # Older HAMi registered every card as "NVIDIA-<name>", so manifests say "NVIDIA-NVIDIA A100".
-    prefix = "nvidia-"
-    lowered_name = lower_ascii(item)
-    return lowered_name.removeprefix(prefix) or lowered_name
 
 
 def _mode(text: str, findings: list[Finding]) -> Mode:

@@ -39,7 +39,7 @@ from translation.model.share_amounts import (
     MIB,
     Unit,
     above_all_of_each,
-    part_of_sum,
+    clamped,
     with_pod_findings,
     wrong_unit,
 )
@@ -189,16 +189,7 @@ def _check_ranges(container: LegacyContainer, amounts: _Amounts) -> Iterator[Fin
         yield above_all_of_each(path, original, percent, count, memory_key=MEMORY_MIB)
     cores = amounts.cores_percent
     if cores is not None and cores > 100:
-        part = part_of_sum(cores, count)
-        clamped = warning(
-            Code.CLAMPED,
-            container.limit_path(CORES_PERCENT),
-            f"{cores} percent of a GPU's cores counts as 100, as in HAMi",
-            "write 100"
-            if part is None
-            else f"write {part} if {cores} is the sum of all {count} GPUs, or 100 for all of each",
-        )
-        yield clamped.corrected_by(Quantity(100)) if part is None else clamped
+        yield clamped(container.limit_path(CORES_PERCENT), cores, count, "GPU")
 
 
 def _memory_unit(defaults: HamiDefaults) -> Unit:
