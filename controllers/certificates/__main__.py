@@ -13,7 +13,11 @@ from prometheus_client.registry import Collector
 
 from controllers.certificates.controller import CertificateController
 from controllers.certificates.drift_watch import ConfigurationWatch
-from controllers.certificates.metrics import CertificateAuthorityCollector, PathKeyCollector
+from controllers.certificates.metrics import (
+    CertificateAuthorityCollector,
+    ConfigurationCollector,
+    PathKeyCollector,
+)
 from controllers.certificates.settings import VARIABLES, Settings
 from controllers.certificates.signing_keys import SigningKeyController
 from kube.client.client import Client
@@ -147,17 +151,18 @@ def build_certificate_controller(
 def build_collectors(
     certificates: CertificateController, watch: ConfigurationWatch
 ) -> Sequence[Collector]:
-    """Return the metrics of certificates and webhook configurations."""
+    """Return the metrics of certificates and webhook configurations.
+
+    Where others issue certificates, such as cert-manager, nothing is known of authorities and caBundles.
+    """
+    authorities = CertificateAuthorityCollector(
+        certificates.trusted_count, certificates.is_published
+    )
     return (
         CertificateCollector(certificates.not_after),
-        CertificateAuthorityCollector(
-            certificates.trusted_count,
-            certificates.is_published,
-            certificates.clock_skew,
-            watch.is_current,
-            keeps_authorities=certificates.keeps_authorities,
-        ),
+        ConfigurationCollector(certificates.clock_skew, watch.is_current),
         PathKeyCollector(certificates.path_keys),
+        *([authorities] if certificates.keeps_authorities else []),
     )
 
 

@@ -15,44 +15,49 @@ from process.certificates.webhook_paths import PathKeys
 class CertificateAuthorityCollector(Collector):
     """Shows the progress of a rotation of the certificate authority."""
 
-    def __init__(
-        self,
-        trusted_count: Callable[[], int],
-        is_current: Callable[[], bool],
-        clock_skew: Callable[[], timedelta],
-        configurations: Callable[[], Mapping[str, bool]],
-        *,
-        keeps_authorities: bool,
-    ) -> None:
+    def __init__(self, trusted_count: Callable[[], int], is_current: Callable[[], bool]) -> None:
         """Show a rotation.
 
         Args:
             trusted_count: Returns the number of trusted authorities.
             is_current: Returns True if every caBundle holds exactly these.
-            clock_skew: Returns the time by which the clock is ahead of the API server's.
-            configurations: Kind of webhook configuration to whether it is as it has to be.
-            keeps_authorities: The controller issues certificates. Otherwise others do, such as cert-manager, and
-                nothing is known of authorities and caBundles.
         """
         self._trusted = trusted_count
         self._is_current = is_current
-        self._clock_skew = clock_skew
-        self._configurations = configurations
-        self._keeps_authorities = keeps_authorities
 
     def collect(self) -> Iterator[Metric]:
-        """Yield four gauges; with certificates of others, two."""
-        if self._keeps_authorities:
-            yield GaugeMetricFamily(
-                "drawbridge_trusted_certificate_authorities",
-                "Certificate authorities that are trusted; more than one during a rotation.",
-                value=self._trusted(),
-            )
-            yield GaugeMetricFamily(
-                "drawbridge_ca_bundle_current",
-                "Whether every caBundle holds exactly the trusted authorities (1) or not (0).",
-                value=float(self._is_current()),
-            )
+        """Yield two gauges."""
+        yield GaugeMetricFamily(
+            "drawbridge_trusted_certificate_authorities",
+            "Certificate authorities that are trusted; more than one during a rotation.",
+            value=self._trusted(),
+        )
+        yield GaugeMetricFamily(
+            "drawbridge_ca_bundle_current",
+            "Whether every caBundle holds exactly the trusted authorities (1) or not (0).",
+            value=float(self._is_current()),
+        )
+
+
+class ConfigurationCollector(Collector):
+    """Shows the state of the webhook configurations, and the lead of the clock."""
+
+    def __init__(
+        self,
+        clock_skew: Callable[[], timedelta],
+        configurations: Callable[[], Mapping[str, bool]],
+    ) -> None:
+        """Show configurations.
+
+        Args:
+            clock_skew: Returns the time by which the clock is ahead of the API server's.
+            configurations: Kind of webhook configuration to whether it is as it has to be.
+        """
+        self._clock_skew = clock_skew
+        self._configurations = configurations
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield two gauges."""
         yield GaugeMetricFamily(
             "drawbridge_clock_skew_seconds",
             "How far this clock is ahead of the API server's. Beyond an hour no certificate changes.",

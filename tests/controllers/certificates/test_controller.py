@@ -25,9 +25,14 @@ from admission.webhook_configuration import (
 from certs.authority import Authority, CertificateError
 from certs.rotation import Authorities, decode_authorities
 from certs.serving import Listener, ServingCertificate, issue_serving_certificate
+from controllers.certificates.__main__ import build_collectors
 from controllers.certificates.controller import CertificateController
+from controllers.certificates.drift_watch import ConfigurationWatch
 from controllers.certificates.endpoint_check import check_endpoint
-from controllers.certificates.metrics import CertificateAuthorityCollector
+from controllers.certificates.metrics import (
+    CertificateAuthorityCollector,
+    ConfigurationCollector,
+)
 from controllers.certificates.patches import (
     Conditions,
     authority_document,
@@ -46,6 +51,7 @@ from kube.api.urls import (
     SECRETS,
     WEBHOOK_CONFIGURATIONS,
 )
+from kube.collections.backoff import Backoff
 from kube.names import ROTATE_ANNOTATION
 from process.certificates.certificates import (
     CertificateSettings,
@@ -57,7 +63,13 @@ from process.certificates.certificates import (
 from process.certificates.webhook_paths import PathKey
 from process.model.durations import PositiveDuration
 from testing.documents import Document
-from testing.fake_api_server import FakeApiServer, quick_informers, running, until
+from testing.fake_api_server import (
+    FakeApiServer,
+    quick_informers,
+    quick_recorder,
+    running,
+    until,
+)
 from testing.webhook_paths import path_secret
 from translation.reading.arbiter import VOCABULARIES, extended_vocabularies
 
@@ -821,18 +833,30 @@ async def test_with_certificates_of_others_only_paths_and_rules_are_written(
     assert set(bundles(written(server))) == {None}
 
 
-@pytest.mark.parametrize("keeps_authorities", [True, False])
-def test_nothing_is_shown_of_authorities_that_others_keep(*, keeps_authorities: bool) -> None:
+@pytest.mark.parametrize("directory", [None, "/certificate"])
+async def test_nothing_is_shown_of_authorities_that_others_keep(
+    server: FakeApiServer, directory: str | None
+) -> None:
     """With cert-manager every caBundle differs from the controller's own, and nothing is wrong."""
-    collector = CertificateAuthorityCollector(
-        lambda: 0, lambda: False, timedelta, dict, keeps_authorities=keeps_authorities
-    )
+    certificates = msgspec.structs.replace(SETTINGS.certificates, directory=directory)
+    settings = msgspec.structs.replace(SETTINGS, certificates=certificates)
+    async with server.client() as client:
+        informers = quick_informers(client)
+        controller = CertificateController(client, informers, settings, now)
+        watch = ConfigurationWatch(
+            informers,
+            quick_recorder(client),
+            "drawbridge",
+            list,
+            Backoff(initial_s=0.01, max_s=0.01),
+            grace_s=0.0,
+        )
 
-    names = {metric.name for metric in collector.collect()}
+        shown = build_collectors(controller, watch)
 
-    assert ("drawbridge_ca_bundle_current" in names) is keeps_authorities
-    assert ("drawbridge_trusted_certificate_authorities" in names) is keeps_authorities
-    assert "drawbridge_webhook_configuration_current" in names
+    kinds = {type(collector) for collector in shown}
+    assert (CertificateAuthorityCollector in kinds) is (directory is None)
+    assert ConfigurationCollector in kinds
 
 
 def test_a_patch_of_rules_does_not_damage_a_list_that_changed_in_between() -> None:

@@ -102,7 +102,12 @@ CARDS = (
     ),
     ("hygon.com/hcunum", "hygon.com/use-dcutype", "hcu-K100", '.lowerAscii().contains("k100")'),
     ("hygon.com/dcunum", "hygon.com/nouse-dcutype", "DCU-Z100", 'contains("z100")'),
-    ("hygon.com/dcunum", "hygon.com/use-gpuuuid", "DCU-TPXS30000210060N", 'in ["TPXS30000210060N"]'),
+    (
+        "hygon.com/dcunum",
+        "hygon.com/use-gpuuuid",
+        "DCU-TPXS30000210060N",
+        'in ["TPXS30000210060N"]',
+    ),
     ("hygon.com/dcunum", "hygon.com/nouse-gpuuuid", "DCU-TPXS300, TPXS-1", '["TPXS300", "TPXS-1"]'),
     (
         "volcano.sh/vgpu-number",
