@@ -23,7 +23,14 @@ from kube.api.resource import ResourceClaim
 from kube.cel.scope import AnswersPending, metered
 from sidecar.commit.binding import binding_rejection, binding_state
 from sidecar.model.protocol import MAX_NODES, ResourceRequests, ScoredNode, Verdict
-from sidecar.model.rejections import Code, Rejection, unfinished, unresolvable, unschedulable
+from sidecar.model.rejections import (
+    Code,
+    Rejection,
+    unfinished,
+    unresolvable,
+    unschedulable,
+    with_message,
+)
 from sidecar.plan.affordable_nodes import AffordableNodes
 from sidecar.plan.nominations import (
     keeps_against,
@@ -37,13 +44,15 @@ from sidecar.plan.nominations import (
 from sidecar.plan.occupancy import Keep, Occupancy
 from sidecar.plan.placement import (
     NODE_STEPS,
+    OverBudget,
+    Placement,
     are_available,
     attempt_failed,
     budget_for,
     choose_strategy,
     is_owned,
     not_owned,
-    place,
+    place_or_excesses,
     resolve,
 )
 from sidecar.plan.pod_claims import find_placeable_claims
@@ -53,6 +62,7 @@ from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.tenant_budget import (
     Excesses,
     TenantBudget,
+    closest,
     has_victims,
     over_budget,
     tenant_budget,
@@ -79,6 +89,8 @@ KEPT_FOR_GROUP: Final = (
     "free devices are kept for a group of pods that has waited for long; the pod gets devices beside them, or when "
     "the group has its own"
 )
+KEPT_FOR_PODS: Final = "free devices are kept for pods that others were evicted for"
+KEPT_OF_BUDGET: Final = "what is kept for pods that others were evicted for, and for groups, counts"
 _KNOWN_ONLY: Final = Limits(nodes=0, searches=0, steps=0)
 
 _NEVER: Final = "Never"
@@ -235,33 +247,53 @@ class _Question:
             return attempt_failed(error)
         if ranked_nodes.nodes:
             nodes = tuple(ScoredNode(name=name, score=score) for name, score in ranked_nodes.nodes)
-            nodes = self._left_nodes(nodes) if self._rivals else nodes
-            left_nodes = self._left_nodes(nodes, self._keeps) if self._keeps else nodes
-            if left_nodes:
+            left_nodes, rejection = self._beside_kept(nodes)
+            if rejection is None:
                 is_complete = ranked_nodes.complete and not self._is_cut_off()
                 is_settled = self._is_settled(ranked_nodes, MAX_NODES)
                 return Fits(nodes=left_nodes, complete=is_complete, is_settled=is_settled)
             if not all_nodes and not ranked_nodes.complete:
                 return self.answer(limits, max_parts, all_nodes=True)
-            if nodes and ranked_nodes.is_known:
-                return self._by_victims(Code.KEPT_FOR_GROUP, KEPT_FOR_GROUP)
             if ranked_nodes.is_known:
-                return self._by_victims(
-                    Code.NO_DEVICES, "free devices are kept for pods that others were evicted for"
-                )
+                return rejection
         if not ranked_nodes.is_known:
             is_pending = isinstance(ranked_nodes.interruption, AnswersPending)
             return unfinished(EVALUATING if is_pending else SEARCHING)
         return self._rejection(ranked_nodes)
 
+    def _beside_kept(
+        self, nodes: tuple[ScoredNode, ...]
+    ) -> tuple[tuple[ScoredNode, ...], Rejection | None]:
+        """Return the nodes with devices beside those that are kept for others, or the reason there are none."""
+        excesses: Excesses | None = None
+        if self._rivals:
+            nodes, excesses = self._left_nodes(nodes)
+            if not nodes:
+                return (), self._without_nodes(excesses, Code.NO_DEVICES, KEPT_FOR_PODS)
+        if self._keeps:
+            nodes, excesses = self._left_nodes(nodes, self._keeps)
+            if not nodes:
+                return (), self._without_nodes(excesses, Code.KEPT_FOR_GROUP, KEPT_FOR_GROUP)
+        return nodes, None
+
+    def _without_nodes(self, excesses: Excesses | None, code: Code, message: str) -> Rejection:
+        """Return that devices are kept for others, or, if it is for that alone, that too much of the budget is."""
+        if excesses is None:
+            return self._by_victims(code, message)
+        rejection = quota_rejection(self._pod, excesses, self._snapshot)
+        return with_message(rejection, f"{rejection.message}; {KEPT_OF_BUDGET}")
+
     def _left_nodes(
         self, nodes: tuple[ScoredNode, ...], keeps: Sequence[Keep] = ()
-    ) -> tuple[ScoredNode, ...]:
+    ) -> tuple[tuple[ScoredNode, ...], Excesses | None]:
         """Return the nodes that have devices beside those that are kept, as far as is known soon.
 
         Args:
             keeps: The devices kept for groups, beside those kept for nominated pods. With them the pod's nominated
                 node is left as it is.
+
+        Returns:
+            Beside the nodes the limits that the pod exceeds, if it is for them alone that none is left.
         """
         cluster, budget = self._snapshot.cluster, self._budget
         occupancy, unknown_nodes = with_rivals(
@@ -278,16 +310,27 @@ class _Question:
             self._tenant.accounts
         )
 
+        over_budget: list[OverBudget] = []
+
         def is_kept(node: str) -> bool:
             if keeps and node == nominated_node(self._pod):
                 return False
             if not shares_budget and pools.isdisjoint(pools_of(node, self._snapshot)):
                 return node in unknown_nodes
             steps = min(NODE_STEPS, budget.left)
-            placement = place(self._pod, node, self._snapshot, occupancy=occupancy, steps=steps)
-            return isinstance(placement, Rejection)
+            outcome = place_or_excesses(
+                self._pod, node, self._snapshot, occupancy=occupancy, steps=steps
+            )
+            if isinstance(outcome, OverBudget):
+                over_budget.append(outcome)
+            return not isinstance(outcome, Placement)
 
-        return tuple(node for node in nodes if not is_kept(node.name))
+        left_nodes = tuple(node for node in nodes if not is_kept(node.name))
+        excesses: Excesses | None = None
+        if len(over_budget) == len(nodes):
+            for outcome in over_budget:
+                excesses = closest(excesses, outcome.excesses)
+        return left_nodes, excesses
 
     def _search(
         self, limit: int | None, limits: Limits, max_parts: int, *, all_nodes: bool

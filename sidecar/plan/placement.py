@@ -70,6 +70,24 @@ def place(
         occupancy: Other devices in use, and amounts of tenants, than there are.
         steps: The number of steps after which the search is cut off.
     """
+    outcome = place_or_excesses(pod, node, snapshot, occupancy=occupancy, steps=steps)
+    return over_budget(outcome.excesses) if isinstance(outcome, OverBudget) else outcome
+
+
+def place_or_excesses(
+    pod: Pod,
+    node: str,
+    snapshot: Snapshot,
+    *,
+    occupancy: Occupancy | None,
+    steps: int,
+) -> Placement | OverBudget | Rejection:
+    """Return the devices that a pod's claims get on one node, or that they exceed the budget of its tenant.
+
+    Args:
+        occupancy: Other devices in use, and amounts of tenants, than there are.
+        steps: The number of steps after which the search is cut off.
+    """
     claims = find_placeable_claims(pod, snapshot)
     if isinstance(claims, Rejection):
         return claims
@@ -95,7 +113,7 @@ def _place_open(
     occupancy: Occupancy | None,
     *,
     steps: int,
-) -> Placement | Rejection:
+) -> Placement | OverBudget | Rejection:
     pending = resolve(claims, snapshot)
     if isinstance(pending, Rejection):
         return pending
@@ -117,7 +135,7 @@ def _place_open(
                 else tenant_budget(namespace, quotas, snapshot, occupancy),
             )
         if isinstance(outcome, OverBudget):
-            return over_budget(outcome.excesses)
+            return outcome
         if isinstance(outcome, Plan):
             if not is_owned(outcome, snapshot.drivers):
                 return not_owned()

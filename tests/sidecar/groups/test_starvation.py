@@ -514,6 +514,29 @@ def test_priority_counts(fields: Mapping[str, Any], passes: bool) -> None:
     assert isinstance(outcome, Fits) is passes
 
 
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [
+        pytest.param(3, Code.EXCEEDS_DEVICE_QUOTA, id="devices are free beside them"),
+        pytest.param(5, Code.KEPT_FOR_GROUP, id="the devices are too few"),
+    ],
+)
+def test_a_pod_that_only_the_budget_of_a_group_keeps_out_waits_for_quota(
+    most: int, expected: Code
+) -> None:
+    count = 2 if expected is Code.EXCEEDS_DEVICE_QUOTA else 3
+    world = cluster(
+        {"node-a": 4}, *large("r0"), sized("single", count), quotas=[quota(device_limit(most))]
+    )
+    keep = find_keep(ring("r0"), world, None)
+    assert keep is not None
+
+    outcome = find_nodes(pod("single"), replace(world, keeps=(keep,)))
+
+    assert isinstance(outcome, Rejection)
+    assert outcome.code is expected
+
+
 def test_a_pod_waits_for_its_victim_and_leaves_the_devices_of_other_nodes_alone() -> None:
     victim = pod("s", name="s", priority=-5, nodeName="node-a", is_deleted=True)
     world = waiting_world(*large("two"), pods=[victim])

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sidecar.model.protocol import MAX_NODES, Verdict
 from sidecar.model.rejections import Code, Rejection
@@ -189,6 +190,59 @@ def test_a_pod_that_is_nominated_for_a_node_with_a_pool_in_common_is_a_rival() -
     cluster = snapshot(wants_big, claim(request(), name="gpu"), slices=[shared_pool], pods=[rival])
 
     assert placed(place_beside_rivals(pod("gpu"), "node-1", cluster)) == ["gpu-1"]
+
+
+@pytest.mark.parametrize(
+    ("victim_of", "expected"),
+    [
+        pytest.param("", Verdict.UNRESOLVABLE, id="nobody could be evicted for it"),
+        pytest.param("default", Verdict.UNSCHEDULABLE, id="a pod of its tenant could be"),
+        pytest.param("other", Verdict.UNRESOLVABLE, id="a pod of another tenant is none"),
+    ],
+)
+def test_a_pod_that_the_budget_of_a_nominated_pod_keeps_out_waits_for_quota(
+    victim_of: str, expected: Verdict
+) -> None:
+    """Devices are free on both nodes. Two are allowed, and one is for the nominated pod."""
+    rival = pod("one", name="b", priority=10, nominated="node-1")
+    victim = pod("held", name="low", nodeName="node-2", namespace=victim_of or "default")
+    held = allocated_claim(result("gpu-1", pool="node-2"), name="held")
+    held = replace(held, metadata=replace(held.metadata, namespace=victim_of or "default"))
+    cluster = snapshot(
+        claim(request(), name="one"),
+        claim(request(count=2), name="gpu"),
+        *([used_by(held, "uid-low")] if victim_of else []),
+        slices=[
+            slice_of(*devices(*(f"gpu-{n}" for n in range(8))), pool=f"node-{number}")
+            for number in (1, 2)
+        ],
+        quotas=[quota(device_limit(3 if victim_of == "default" else 2), labels={"team": "a"})],
+        namespaces={"default": {"team": "a"}, "other": {}},
+        pods=[rival, *([victim] if victim_of else [])],
+    )
+
+    outcome = find_nodes(pod("gpu", priority=5), cluster)
+
+    assert rejected(outcome) == (expected, Code.EXCEEDS_DEVICE_QUOTA)
+    assert isinstance(outcome, Rejection)
+    assert outcome.message.endswith(
+        "2 devices needed, 1 of {} devices left; what is kept for pods that others were evicted for, and for groups, "
+        "counts".format(3 if victim_of == "default" else 2)
+    )
+
+
+def test_a_pod_that_lacks_devices_on_some_node_is_told_of_devices() -> None:
+    """The only node with two devices keeps one of them."""
+    rival = pod("one", name="b", priority=10, nominated="node-1")
+    cluster = snapshot(
+        claim(request(), name="one"),
+        claim(request(count=2), name="gpu"),
+        used_by(allocated_claim(result("gpu-0", pool="node-2"), name="held"), "uid-low"),
+        quotas=[quota(device_limit(4))],
+        pods=[rival],
+    )
+
+    assert rejected(find_nodes(pod("gpu"), cluster)) == (Verdict.UNRESOLVABLE, Code.NO_DEVICES)
 
 
 def test_a_reserved_pod_leaves_the_budget_to_a_pod_that_is_nominated_for_another_node() -> None:

@@ -497,7 +497,7 @@ def test_what_a_victim_frees_is_kept_for_the_pod_that_evicted_it() -> None:
         device_limit(1), held=[claim(request(), name="other")], slices=pairs, pods=[rival]
     )
 
-    assert rejected(find_nodes(pod("gpu"), everything)).code is Code.NO_DEVICES
+    assert rejected(find_nodes(pod("gpu"), everything)).code is Code.EXCEEDS_DEVICE_QUOTA
     assert isinstance(find_nodes(pod("gpu", priority=20), everything), Fits)
 
 
