@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from kube.api.resource import MAX_SELECTOR_BYTES
 from kube.cel import conversions, patterns, syntax
+from kube.cel.expansions import MAX_DOUBLINGS, count_doublings
 from kube.cel.library import (
     PARTLY_SUPPORTED,
     UNSUPPORTED_OVERLOADS,
@@ -68,9 +69,11 @@ def check_expression(
         InvalidSelector: It does not compile, has a wrong type, or is longer than 10 KiB.
         UnsupportedSelector: Upstream may accept it, but it uses functions or a nesting depth that
             the engine does not support.
-        SelectorTooCostly: Its regular expressions are too large, or are computed.
+        SelectorTooCostly: Its regular expressions are too large, or are computed, or its macros let it
+            grow too much.
     """
     _require_size(expression)
+    _require_small_expansion(expression)
     try:
         compiled_tree = checking_environment(environment).compile(
             _replace_has_field(rename_exists_one(expression), environment)
@@ -114,6 +117,16 @@ def _require_size(expression: str) -> None:
         raise InvalidSelector("not Unicode text") from error
     if size > MAX_SELECTOR_BYTES:
         raise InvalidSelector(f"longer than {MAX_SELECTOR_BYTES} bytes")
+
+
+def _require_small_expansion(expression: str) -> None:
+    """Reject an expression that its macros let grow without bounds, before they are expanded."""
+    doublings = count_doublings(expression)
+    if doublings > MAX_DOUBLINGS:
+        raise SelectorTooCostly(
+            f"optMap() and optFlatMap() on each other's result doubles a part of it {doublings} times, and"
+            f" only {MAX_DOUBLINGS} times are evaluated"
+        )
 
 
 def _replace_has_field(expression: str, environment: Environment) -> str:
