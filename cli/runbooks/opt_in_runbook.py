@@ -107,12 +107,20 @@ def _labelled_template_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             yield f"{command('is_gone', target, namespace)} || {wait}"
         else:
             yield change_comment(target, [_OPT_IN])
-            yield from _change_lines(workload, change_command(target, namespace, [_OPT_IN]))
+            change = change_command(target, namespace, [_OPT_IN])
+            yield from _change_lines(workload, tolerant(workload, change))
 
 
 def restart_comment(workload: PlannedWorkload) -> str:
     """Return a comment on the losses of a workload's pods when they are created again."""
     return comment(f"{reference_text(workload.object)}: {'; '.join(workload.losses)}")
+
+
+def tolerant(workload: PlannedWorkload, change: str) -> str:
+    """Return the command of a change that gives pods claims; a script goes on if it is rejected and no pod of them ran."""
+    if workload.ready_pods != 0:
+        return change
+    return f"{change} || leave_idle {quoted(reference_text(workload.object))}"
 
 
 def asked_lines(workload: PlannedWorkload, restart: str) -> Iterator[str]:

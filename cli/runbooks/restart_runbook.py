@@ -3,13 +3,16 @@
 from collections.abc import Iterator
 from typing import Final
 
-from cli.runbooks.opt_in_runbook import ROLLED_OUT, asked_lines, restart_comment
+from cli.runbooks.opt_in_runbook import ROLLED_OUT, asked_lines, restart_comment, tolerant
 from cli.runbooks.shell import command, quoted
 from findings.text import reference_text
 from migration.plan.model.plan import PlannedWorkload, Wave
 
 _OWNERS: Final = {"Deployment": "ReplicaSet/"}
 """Kind to the beginning of what owns its pods, where that is another object."""
+
+_LEFT: Final = "# Pods that a drain has made come again have device keys already: their quota may have no room for one more."
+_IDLE: Final = "# None of their pods ran when the plan was made, so a rejection, as of a request that no node can serve, stops nothing."
 
 
 def restart_lines(wave: Wave, *, with_claims: bool) -> Iterator[str]:
@@ -19,33 +22,36 @@ def restart_lines(wave: Wave, *, with_claims: bool) -> Iterator[str]:
         wave: A wave.
         with_claims: The pods to delete, where no controller replaces them, have claims; otherwise they have none.
     """
-    targets: dict[str, list[str]] = {}
-    asking: list[PlannedWorkload] = []
-    left: list[PlannedWorkload] = []
-    for workload in wave.workloads:
-        if not workload.is_restarted or workload.labelled or workload.on_delete:
-            continue
-        if workload.losses:
-            yield restart_comment(workload)
-        if workload.asks:
-            asking.append(workload)
-            continue
-        if with_claims and workload.selector:
-            left.append(workload)
-            continue
-        kind, namespace, name = workload.object.split("/", 2)
-        targets.setdefault(namespace, []).append(f"{ROLLED_OUT[kind]}/{name}")
-    if targets or left:
+    rolled_out = [
+        workload
+        for workload in wave.workloads
+        if workload.is_restarted and not (workload.labelled or workload.on_delete)
+    ]
+    yield from (restart_comment(workload) for workload in rolled_out if workload.losses)
+    asking = [workload for workload in rolled_out if workload.asks]
+    silent = [workload for workload in rolled_out if not workload.asks]
+    if silent:
         yield "# Only workloads whose pods change are restarted; Jobs run out, CronJobs change with their next run."
-    if left:
-        yield "# Pods that a drain has made come again have device keys already: their quota may have no room for one more."
-    yield from (_restart_line(workload, with_claims=with_claims) for workload in left)
+    alone = [workload for workload in silent if _is_alone(workload, with_claims=with_claims)]
+    if alone:
+        yield _LEFT if with_claims else _IDLE
+    yield from (_restart_line(workload, with_claims=with_claims) for workload in alone)
+    targets: dict[str, list[str]] = {}
+    for workload in silent:
+        if not _is_alone(workload, with_claims=with_claims):
+            kind, namespace, name = workload.object.split("/", 2)
+            targets.setdefault(namespace, []).append(f"{ROLLED_OUT[kind]}/{name}")
     for namespace, names in targets.items():
         words = ("kubectl", "rollout", "restart", f"--namespace={namespace}")
         yield " \\\n  ".join((command(*words), *map(quoted, names)))
     for workload in asking:
         yield from asked_lines(workload, _restart_line(workload, with_claims=with_claims))
     yield from _deleted_lines(wave, "claims" if with_claims else "keys")
+
+
+def _is_alone(workload: PlannedWorkload, *, with_claims: bool) -> bool:
+    """Return True if a workload is restarted by a command of its own, under a condition."""
+    return bool(workload.selector) if with_claims else workload.ready_pods == 0
 
 
 def _restart_line(workload: PlannedWorkload, *, with_claims: bool) -> str:
@@ -55,7 +61,8 @@ def _restart_line(workload: PlannedWorkload, *, with_claims: bool) -> str:
     if with_claims and workload.selector:
         owner = _OWNERS.get(kind, f"{kind}/{name} ")
         return command("restart_with_claims", target, namespace, workload.selector, owner)
-    return command("kubectl", "rollout", "restart", f"--namespace={namespace}", target)
+    restart = command("kubectl", "rollout", "restart", f"--namespace={namespace}", target)
+    return restart if with_claims else tolerant(workload, restart)
 
 
 def _deleted_lines(wave: Wave, devices: str) -> Iterator[str]:

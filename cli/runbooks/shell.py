@@ -116,6 +116,11 @@ restart() {
   sleep 1
   command kubectl ${context:+"--context=$context"} rollout restart "$place" "${targets[@]}"
 }
+# Go on although the change of $1 was rejected: no pod of it ran when the plan was made.
+leave_idle() {
+  printf '%s is left as it is, with device keys: its change failed, see above, and none of its pods ran when the plan was made\n' \
+    "$1" >&2
+}
 helm() { noted helm "$@" && command helm ${context:+"--kube-context=$context"} "$@"; }
 @NODES@
 

@@ -11,7 +11,7 @@ from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 from testing.documents import namespace
 from testing.migration import GPU, SHARE, hami_node, resource_slice, workload
-from testing.plan import document, planned, script
+from testing.plan import document, planned, run_script, script
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
 SELECTOR: Final = {"matchLabels": {"app": "web"}}
@@ -272,6 +272,37 @@ def test_a_note_names_the_workloads_with_pods_that_wait(
         "workload to what runs"
     )
     assert ([NOTE.format(text) + rollout] if text else []) == notes
+
+
+def test_a_rejected_change_of_what_did_not_run_stops_no_script(tmp_path: Path) -> None:
+    """A Deployment that requests more than any node has stopped switch.sh before the others were restarted."""
+    idle = pods("Deployment", [PENDING])
+    web = workload("api", SHARE, ["hami-0"])
+    planned(tmp_path, before(*idle, *web), "--wave-nodes", 1)
+    rejecting = 'case "$*" in *"restart --namespace=team deployment/web"*) exit 1;; esac'
+    answers = {"kubectl": f'{rejecting}\ncase "$*" in "get "*) echo "$2";; esac'}
+
+    ran = run_script(tmp_path, "wave-1/switch.sh", answers)
+
+    assert 0 == ran.returncode, ran.stderr
+    text = (
+        "Deployment/team/web is left as it is, with device keys: its change failed, see above, and none of its pods ran when "
+        "the plan was made"
+    )
+    assert text in ran.stderr
+    calls = (tmp_path / "calls").read_text()
+    assert "kubectl rollout restart --namespace=team deployment/api\n" in calls
+
+
+def test_a_rejected_change_of_what_ran_stops_the_script(tmp_path: Path) -> None:
+    planned(tmp_path, before(*pods("Deployment", [RUNNING, PENDING])), "--wave-nodes", 1)
+    rejecting = 'case "$*" in *"restart --namespace=team deployment/web"*) exit 1;; esac'
+    answers = {"kubectl": f'{rejecting}\ncase "$*" in "get "*) echo "$2";; esac'}
+
+    ran = run_script(tmp_path, "wave-1/switch.sh", answers)
+
+    assert 1 == ran.returncode
+    assert "stopped at: kubectl rollout restart" in ran.stderr
 
 
 def test_scripts_wait_for_the_pods_that_ran(tmp_path: Path) -> None:
