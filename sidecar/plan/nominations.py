@@ -7,16 +7,18 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from allocator.model.devices import PoolId
-from allocator.pods.claims import Name, allocation_of, claim_name
+from allocator.model.requests import PendingClaims
+from allocator.pods.claims import Name, PodClaims, allocation_of, claim_name
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 from sidecar.commit.writes import consumers
 from sidecar.model.rejections import Rejection
 from sidecar.plan.occupancy import Keep, Occupancy, with_kept, without_claims
-from sidecar.plan.placement import NODE_STEPS, Placement, place, with_placement
+from sidecar.plan.placement import NODE_STEPS, Placement, place, resolve, with_placement
+from sidecar.plan.pod_claims import find_placeable_claims
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
-from sidecar.plan.tenant_budget import shared_accounts
+from sidecar.plan.tenant_budget import shared_accounts, tenant_budget
 
 RIVAL_STEPS: Final = 2_000
 """Steps of the search for the devices of a nominated pod, some 40 ms. Where that is not enough, none are
@@ -74,16 +76,34 @@ def rivals_near(pod: Pod, nodes: Iterable[str], snapshot: Snapshot) -> Sequence[
     if not rivals:
         return ()
     pools = {pool for node in nodes for pool in pools_of(node, snapshot)}
-    accounts = shared_accounts(pod.metadata.namespace, snapshot)
+    payers = {rival.metadata.uid for rival in _with_shared_budget(pod, rivals, snapshot)}
+    return [
+        rival
+        for rival in rivals
+        if rival.metadata.uid in payers
+        or not pools.isdisjoint(pools_of(nominated_node(rival), snapshot))
+    ]
 
-    def is_near(rival: Pod) -> bool:
-        if not pools.isdisjoint(pools_of(nominated_node(rival), snapshot)):
-            return True
-        return bool(accounts) and not accounts.isdisjoint(
-            shared_accounts(rival.metadata.namespace, snapshot)
-        )
 
-    return [rival for rival in rivals if is_near(rival)]
+def _with_shared_budget(pod: Pod, rivals: Iterable[Pod], snapshot: Snapshot) -> Sequence[Pod]:
+    """Return those rivals of a pod that share its budget; none of them if it lasts for all with any devices."""
+    quotas, namespace = snapshot.quotas, pod.metadata.namespace
+    tenant = None if quotas is None else tenant_budget(namespace, quotas, snapshot, None)
+    if tenant is None:
+        return ()
+    accounts = frozenset(tenant.accounts)
+    payers = [
+        rival
+        for rival in rivals
+        if not accounts.isdisjoint(shared_accounts(rival.metadata.namespace, snapshot))
+    ]
+    claims: dict[Name, ResourceClaim] = {}
+    for payer in [pod, *payers] if payers else ():
+        pod_claims = find_placeable_claims(payer, snapshot)
+        if isinstance(pod_claims, PodClaims):
+            claims |= {claim_name(claim): claim for claim in pod_claims.open}
+    pending = resolve(tuple(claims.values()), snapshot)
+    return () if isinstance(pending, PendingClaims) and tenant.is_ample(pending) else payers
 
 
 def with_rivals(

@@ -200,6 +200,33 @@ def test_pods_nominated_for_other_nodes_that_share_nothing_cost_no_dry_run_anyth
     assert cluster.cluster.costs.steps <= 8
 
 
+@pytest.mark.parametrize(
+    ("most", "costs"),
+    [
+        pytest.param(36, True, id="it might not last"),
+        pytest.param(37, False, id="it lasts for the pod and both others"),
+    ],
+)
+def test_pods_nominated_for_other_nodes_cost_nothing_if_the_budget_lasts(
+    most: int, *, costs: bool
+) -> None:
+    nodes = [node(f"node-{number}") for number in range(3)]
+    names = [node_.metadata.name for node_ in nodes]
+    rivals = [pod(f"of-{name}", name=name, nominated=name) for name in names[1:]]
+    cluster = snapshot(
+        *(hard_claim(f"of-{name}") for name in names[1:]),
+        claim(request(capacity={"memory": "1"}), name="gpu"),
+        nodes=nodes,
+        slices=hard_slices(nodes),
+        quotas=[quota(device_limit(most))],
+        pods=rivals,
+    )
+
+    with_victims(pod("gpu"), "node-0", cluster)
+
+    assert (cluster.cluster.costs.steps > 10) is costs
+
+
 def test_a_pod_beside_too_many_nominated_pods_counts_as_not_fitting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -212,7 +239,7 @@ def test_a_pod_beside_too_many_nominated_pods_counts_as_not_fitting(
         claim(request(capacity={"memory": "1"}), name="gpu"),
         nodes=nodes,
         slices=hard_slices(nodes),
-        quotas=[quota(device_limit(100))],
+        quotas=[quota(device_limit(50))],
         pods=rivals,
     )
 
