@@ -33,6 +33,7 @@ from translation.reading.arbiter import requests_devices
 from translation.reading.legacy_pod import OPT_OUT_LABELS, containers, legacy_pod
 from translation.reading.untranslated_keys import is_probable_device_key
 from translation.reading.workload_kinds import CUSTOM_RESOURCES
+from translation.vocabularies.kai import SHARED_CONFIG_MAP
 
 _OF_THE_CLUSTER: Final = frozenset(
     {
@@ -390,6 +391,10 @@ def as_created(source: SourceObject, snapshot: TranslationSnapshot) -> SourceObj
     _, spec = resolve_path(document, (*(path or ()), "spec"))
     if source.kind == "Pod" and isinstance(spec, dict):
         spec.pop("nodeName", None)
+        # KAI's webhook added it, and another pod of the author has it only where that webhook goes on.
+        _, annotations = resolve_path(document, ("metadata", "annotations"))
+        if isinstance(annotations, dict):
+            annotations.pop(SHARED_CONFIG_MAP, None)
     created = msgspec.structs.replace(source, document=document)
     pod = _pod_of(created) if source.kind == "Pod" else None
     if pod is None:

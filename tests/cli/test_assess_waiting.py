@@ -76,3 +76,43 @@ def test_free_devices_of_a_cordoned_node_are_told_as_such(tmp_path: Path) -> Non
 
     page = (tmp_path / "plan" / "README.md").read_text()
     assert "Those of gpu-1 count, too: no pod gets them while the node is cordoned." in page
+
+
+def test_a_running_share_of_kai_is_assessed_without_the_config_maps_of_its_webhook(
+    tmp_path: Path,
+) -> None:
+    """It was denied also after its namespace had left that webhook."""
+    reference = {"name": "train-shared-gpu-0", "key": "NVIDIA_VISIBLE_DEVICES"}
+    running = api_object(
+        "Pod",
+        "train",
+        "team",
+        annotations={
+            "gpu-memory": "4000",
+            "runai/shared-gpu-configmap": "train-shared-gpu",
+        },
+        spec={
+            "schedulerName": "kai-scheduler",
+            "nodeName": "gpu-0",
+            "containers": [
+                {
+                    "name": "c",
+                    "image": "a",
+                    "env": [
+                        {
+                            "name": "NVIDIA_VISIBLE_DEVICES",
+                            "valueFrom": {"configMapKeyRef": reference},
+                        }
+                    ],
+                }
+            ],
+        },
+    )
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml([plugin_node("gpu-0"), namespace("team"), running]))
+
+    answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
+
+    (entry,) = answer["workloads"]
+    assert "refused" != entry["outcome"], entry
+    assert ["foreignScheduler"] == [code for code in entry["codes"] if code != "memorySizesUnknown"]

@@ -24,6 +24,7 @@ from translation.model.required_labels import RequiredLabel, affinity_terms
 from translation.reading import arbiter
 from translation.reading.arbiter import VOCABULARIES
 from translation.vocabularies.hami.keys import CONVERTED, OPT_OUT
+from translation.vocabularies.kai import SHARED_CONFIG_MAP
 from translation.vocabularies.nvidia import (
     DISCOVERY_PREFIX,
     NODE_LABELS,
@@ -47,6 +48,7 @@ READ_ANNOTATIONS: Final = frozenset(
         *POD_BANDWIDTHS,
         *QUOTA_NAMES,
         *GANG_NAMES,
+        SHARED_CONFIG_MAP,
         *(name for vocabulary in VOCABULARIES.values() for name in vocabulary.annotations),
     }
 )

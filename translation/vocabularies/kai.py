@@ -34,6 +34,9 @@ MEMORY_MIB: Final = "gpu-memory"
 COUNT: Final = "gpu-fraction-num-devices"
 CONTAINER: Final = "gpu-fraction-container-name"
 MPS: Final = "mps"
+SHARED_CONFIG_MAP: Final = "runai/shared-gpu-configmap"
+"""The prefix of the ConfigMaps that KAI's webhook makes a pod with a share refer to."""
+VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 SCHEDULERS: Final = ("kai-scheduler", "runai-scheduler")
 MAX_COUNT: Final = 1024
 
@@ -121,6 +124,31 @@ def check_annotations_without_share(pod: LegacyPod) -> Iterator[Finding]:
                 f"{key} has no effect beside whole GPUs; KAI rejects it without a share",
                 f"remove it, or request a share with {FRACTION} or {MEMORY_MIB}",
             )
+
+
+def check_missing_config_maps(pod: LegacyPod) -> Iterator[Finding]:
+    """Yield an error if KAI's webhook made a pod refer to ConfigMaps that its binder alone creates.
+
+    Its webhook runs before ours, and a claim takes the variables, envFrom and volume of it away from no pod.
+
+    Source: NVIDIA/KAI-Scheduler 72de64f, pkg/admission/webhook/v1alpha2/gpusharing/gpu_sharing.go, Mutate;
+    pkg/operator/operands/admission/resources.go, buildWebhookSelectors.
+    """
+    prefix = pod.annotations.get(SHARED_CONFIG_MAP)
+    # A variable with a value from elsewhere reads as empty.
+    refers = any(
+        not container.environment.get(VISIBLE_DEVICES, "all") for container in pod.containers
+    )
+    if prefix is None or not refers:
+        return
+    yield error(
+        Code.CANNOT_EXPRESS,
+        annotation_path(SHARED_CONFIG_MAP),
+        f"KAI's webhook made the pod refer to the ConfigMaps {quote_text(prefix + '-...')}, which only KAI's binder "
+        "creates: with another scheduler the pod would never start",
+        "an administrator takes the namespace out of KAI's webhook, by a label in spec.global.namespaceLabelSelector of "
+        "KAI's Config that the namespace lacks; then create the pod again",
+    )
 
 
 def _percent(pod: LegacyPod, findings: list[Finding]) -> int | None:

@@ -7,6 +7,7 @@ import pytest
 from admission.pods import Decision
 from testing.builders import (
     HAMI,
+    NAMESPACE,
     admit,
     container,
     devices_of,
@@ -20,7 +21,7 @@ from testing.builders import (
     translation_snapshot,
 )
 from testing.documents import Document
-from translation.cluster.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.pipeline.translate import Refused, Untouched
 
 KAI = "kai-scheduler"
@@ -195,3 +196,76 @@ def test_other_devices_of_the_pod_are_translated_beside_a_share() -> None:
     outcome = translation_of(document, options=ADOPTING)
 
     assert ["kai", "rdma"] == [used.vocabulary for used in outcome.record.profiles]
+
+
+PREFIX = "train-abc1234-shared-gpu"
+
+
+def with_references(document: Document) -> Document:
+    """Return a pod as KAI's webhook leaves it."""
+    document["metadata"].setdefault("annotations", {})["runai/shared-gpu-configmap"] = PREFIX
+    name = f"{PREFIX}-0"
+    first = document["spec"]["containers"][0]
+    first["env"] = [
+        {"name": key, "valueFrom": {"configMapKeyRef": {"name": name, "key": key}}}
+        for key in ("NVIDIA_VISIBLE_DEVICES", "RUNAI_NUM_OF_GPUS", "GPU_PORTION")
+    ]
+    first["envFrom"] = [{"configMapRef": {"name": f"{name}-evar", "optional": False}}]
+    document["spec"]["volumes"] = [{"name": f"{name}-vol", "configMap": {"name": name}}]
+    return document
+
+
+OPTED_IN = translation_snapshot(namespaces={NAMESPACE: {"drawbridge.internal/translate": "true"}})
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "options"),
+    [(translation_snapshot(), ADOPTING), (OPTED_IN, TranslationOptions())],
+    ids=["adopted", "opted in"],
+)
+def test_config_maps_of_kais_binder_are_denied_with_the_way_out_of_its_webhook(
+    snapshot: TranslationSnapshot, options: TranslationOptions
+) -> None:
+    document = with_references(requesting(gpu_memory="4000"))
+
+    outcome = translation_outcome(document, snapshot, options)
+
+    assert isinstance(outcome, Refused)
+    (denial,) = [finding for finding in outcome.findings if finding.is_error]
+    assert ["error cannotExpress metadata.annotations[runai/shared-gpu-configmap]"] == (
+        finding_texts([denial])
+    )
+    assert f"{PREFIX}-..." in denial.message
+    assert "spec.global.namespaceLabelSelector of KAI's Config" in (denial.fix or "")
+
+
+def test_the_annotation_without_references_is_no_obstacle() -> None:
+    document = requesting(gpu_memory="4000")
+    document["metadata"]["annotations"]["runai/shared-gpu-configmap"] = PREFIX
+
+    assert translation_of(document, options=ADOPTING).claims
+
+
+def test_whole_gpus_with_a_stale_annotation_are_translated() -> None:
+    document = with_references(requesting())
+    document["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+
+    assert translation_of(document, options=ADOPTING).claims
+
+
+def test_a_share_that_stays_with_kai_is_not_allocated_twice() -> None:
+    keeping = TranslationOptions(adopt_schedulers={KAI: KAI})
+
+    outcome = translation_outcome(with_references(requesting(gpu_memory="4000")), options=keeping)
+
+    assert isinstance(outcome, Untouched)
+    (finding,) = outcome.findings
+    assert ["warning foreignScheduler spec.schedulerName"] == finding_texts(outcome.findings)
+    assert "with a claim it would have both" in finding.message
+
+
+def test_whole_gpus_may_stay_with_kai() -> None:
+    document = requesting()
+    document["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+
+    assert translation_of(document, options=TranslationOptions(adopt_schedulers={KAI: KAI})).claims

@@ -208,6 +208,19 @@ def test_a_pod_of_its_scheduler_needs_adoption() -> None:
     assert "default-scheduler" == translation_of(document, options=adopting).scheduler_name
 
 
+def test_a_share_that_stays_with_tensor_fusion_is_not_allocated_twice() -> None:
+    document = requesting(vram_request="8Gi")
+    document["spec"]["schedulerName"] = "tensor-fusion-scheduler"
+    keeping = TranslationOptions(
+        adopt_schedulers={"tensor-fusion-scheduler": "tensor-fusion-scheduler"}
+    )
+
+    outcome = translation_outcome(document, options=keeping)
+
+    assert isinstance(outcome, Untouched)
+    assert ["warning foreignScheduler spec.schedulerName"] == finding_texts(outcome.findings)
+
+
 def test_whole_gpus_of_the_device_plugins_key_stand_beside_shared() -> None:
     document = requesting(gpus(2), isolation="shared")
 

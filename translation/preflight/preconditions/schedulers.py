@@ -1,6 +1,7 @@
 """Pods with keys that are not translated, and pods with claims that may wait, for the sake of their scheduler."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Final
 
 import msgspec
 
@@ -11,6 +12,13 @@ from kube.names import TRANSLATE_LABEL
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
 from translation.preflight.model.inputs import PodInput, Stop
 from translation.reading.arbiter import requests_devices
+from translation.vocabularies import kai, tensorfusion
+
+_ALLOCATING: Final[Mapping[str, Collection[str]]] = {
+    kai.VOCABULARY.name: kai.SCHEDULERS,
+    tensorfusion.VOCABULARY.name: (tensorfusion.SCHEDULER,),
+}
+"""Vocabulary name to the schedulers that allocate what its annotations request, also in a pod with claims."""
 
 
 def stop_without_scheduler(inputs: PodInput) -> Stop | None:
@@ -68,6 +76,26 @@ def _find_reason(inputs: PodInput) -> Finding | None:
             f"{_removal(inputs)}list the scheduler in adoptSchedulers, or label the namespace "
             f"{TRANSLATE_LABEL}=true",
         )
+    return _find_second_allocation(inputs, next_scheduler)
+
+
+def _find_second_allocation(inputs: PodInput, next_scheduler: str) -> Finding | None:
+    """Return the warning about a pod of a scheduler that allocates the share of its annotations itself."""
+    vocabularies = vocabularies_in_force(inputs.options, inputs.snapshot.profiles)
+    for name, schedulers in _ALLOCATING.items():
+        vocabulary = vocabularies.get(name)
+        if (
+            next_scheduler in schedulers
+            and vocabulary is not None
+            and vocabulary.is_requested(inputs.legacy)
+        ):
+            return warning(
+                Code.FOREIGN_SCHEDULER,
+                FieldPath.of("spec", "schedulerName"),
+                f"not translated: {quote_text(next_scheduler)} gives the pod what its annotations request, and with a "
+                "claim it would have both",
+                "an administrator gives its pods to another scheduler in the setting translation.adoptSchedulers",
+            )
     return None
 
 
