@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kube.cel import patterns
-from kube.cel.library import IMPLEMENTED
+from kube.cel.library import IMPLEMENTED, STRICT_EQUALS
 from kube.cel.rewrite import RewrittenExpression
 from kube.cel.syntax import Node, bytes_value, string_value
 
@@ -48,6 +48,11 @@ _FLOAT_TEXT: Final = 1400
 """The largest number of characters of a number with 1,000 decimals, the largest precision."""
 _FLOAT_FORMAT: Final = re.compile(r"%[.0-9]*[feFE]|%\.")
 
+_ELEMENTWISE: Final = frozenset(
+    {"_==_", "_!=_", "_+_", STRICT_EQUALS, "flatten", "reverse", "slice", "sort"}
+)
+"""Functions that read or copy each element of a list or map."""
+
 _CAP: Final = 10**12
 
 EVALUATION: Final = 400
@@ -57,7 +62,7 @@ _VARIABLE: Final = 25
 _MEMBER: Final = 4
 """Units to build a member of a literal."""
 _COPY: Final = 2
-"""Units to copy an element of a list."""
+"""Units to copy an element of a list, or to compare it with another one."""
 _CALL: Final = 450
 """Units to call a function whose body is Python (9 us)."""
 
@@ -181,7 +186,7 @@ class _Estimator:
         if call.HasField("target"):
             args.insert(0, self.estimate(call.target, known_estimates))
         cost, size = 1 + sum(arg.cost for arg in args), sum(arg.size for arg in args)
-        cost += self._estimate_python(call.function)
+        cost += self._estimate_python(call.function) + self._estimate_elements(call.function, args)
         match call.function:
             case "_[_]" | "_?._" | "_[?_]":
                 return _estimate_element(args[0])._replace(cost=cost)
@@ -207,7 +212,7 @@ class _Estimator:
             case "lists.range":
                 count = call.args[0].const_expr.int64_value
                 count = count if count > 0 else _CAP
-                return _estimate_value(cost + count, count)
+                return _estimate_value(cost + count, count)._replace(size=min(count + 1, _CAP))
             case _ if call.function in _PAIRWISE:
                 pairs = args[0].length * args[-1].length
                 return _estimate_value(
@@ -223,6 +228,16 @@ class _Estimator:
             return 0
         self.calls_python = True
         return _CALL if self._is_charge else 0
+
+    def _estimate_elements(self, function: str, args: Sequence[_Estimate]) -> int:
+        """Return the charge to read each element of literals, and of lists and maps made of them.
+
+        Upstream counts a tenth of a unit for an element, as for a character.
+        """
+        if not self._is_charge or function not in _ELEMENTWISE:
+            return 0
+        # A text, or a value of the device, has as many elements as characters.
+        return _COPY * sum(arg.size for arg in args if arg.length < arg.size)
 
     def _estimate_comprehension(
         self, loop: Node, known_estimates: Mapping[str, _Estimate]

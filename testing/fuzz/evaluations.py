@@ -133,6 +133,14 @@ def keyed(length: int, chance: Random) -> str:
     return f"{{{pairs(length, chance)}: 1}}.size() > {chance.randrange(1, 10**9)}"
 
 
+def doubled(length: int, chance: Random) -> str:
+    """Return a comparison of lists that double in every binding."""
+    count = 1 + length // 900
+    bindings = "".join(f"cel.bind(x{n + 1}, x{n} + x{n}, " for n in range(count))
+    last = f"x{count} == x{count} + [{chance.randrange(10**9)}]"
+    return f"cel.bind(x0, [{_numbers(20)}], {bindings}{last}{')' * (count + 1)}"
+
+
 def lists_of_device(length: int, chance: Random) -> str:
     """Return loops over lists of the device."""
     return _joined(
@@ -161,7 +169,7 @@ def members(length: int, chance: Random) -> str:
 
 SHAPES: Final[Sequence[Shape]] = (
     *(patterns, presence, literal, mapped, filtered, mapped_texts),
-    *(pairs, keyed, lists_of_device, replaced, split, members),
+    *(pairs, keyed, doubled, lists_of_device, replaced, split, members),
 )
 _MOST: Final = SelectorGene(len(SHAPES) - 1, LENGTH, 32, 8, 9, 30, 10**6)
 _LEAST: Final = SelectorGene(requests=1, selectors=1, length=1)

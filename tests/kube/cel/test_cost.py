@@ -314,3 +314,42 @@ def test_a_text_that_grows_from_a_short_expression_is_not_evaluated(letters: str
 
     with pytest.raises(SelectorTooCostly):
         compile_in_place(growing, Environment.STORED)
+
+
+# --- the charge of elements -----------------------------------------------------------------------
+
+
+def doubled(once: str, twice: str, last: str) -> str:
+    """Return an expression about a value that doubles seven times."""
+    expression = last.replace("V", "v7")
+    for number in range(7, 0, -1):
+        text = twice.replace("V", f"v{number - 1}")
+        expression = f"cel.bind(v{number}, {text}, {expression})"
+    return f"cel.bind(v0, {once}, {expression})"
+
+
+@pytest.mark.parametrize(
+    ("once", "twice"),
+    [
+        ("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]", "V + V"),
+        ("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]", "[V, V]"),
+        ("{1: 1, 2: 2, 3: 3, 4: 4, 5: 5}", "{1: V, 2: V}"),
+        ("lists.range(10)", "V + V"),
+    ],
+)
+@pytest.mark.parametrize("last", ["V == V", "V != V"])
+def test_a_comparison_is_charged_for_each_element(once: str, twice: str, last: str) -> None:
+    assert estimate(doubled(once, twice, last))[1] > 2 * 10 * 2**7
+
+
+@pytest.mark.parametrize(
+    "last", ["V + V", "V.sort()", "V.reverse()", "V.slice(0, 2)", "[V].flatten()", "V"]
+)
+def test_a_list_that_is_copied_is_charged_for_each_element(last: str) -> None:
+    expression = doubled("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]", "V + V", f"({last}).size() > 0")
+
+    assert estimate(expression)[1] > 2 * 10 * 2**7
+
+
+def test_a_comparison_with_a_text_is_charged_as_before() -> None:
+    assert estimate('device.driver == "gpu.example.com"')[1] < cost.EVALUATION + 50
