@@ -133,8 +133,10 @@ class _Rewriter:
             if lookup.operation != "in" and self._is_map_of_domains(lookup.map):
                 return self._rewrite_domain(lookup)
             self._require_no_optional_domains(lookup)
-        if _is_call(node, "dyn", 1) and self._is_map_of_domains(node):
-            raise UnsupportedSelector("Drawbridge's CEL engine cannot follow a map behind dyn()")
+        if self._hides_map_of_domains(node):
+            raise UnsupportedSelector(
+                "Drawbridge's CEL engine cannot follow a map of the device through a dynamic type"
+            )
         constant = self._fold_constant(node)
         return self._rewrite_children(node) if constant is None else constant
 
@@ -257,6 +259,28 @@ class _Rewriter:
                 "the expression has maps of maps of its own beside those of the device"
             )
         return True
+
+    def _hides_map_of_domains(self, node: Node) -> bool:
+        """Return True if a map of domains is a part of a node of a type without such maps."""
+        if _is_call(node, "dyn", 1):
+            return self._is_map_of_domains(node)
+        kind = self._types.get(node.id)
+        if not self._reads_device or kind is None:
+            return False
+        match node.WhichOneof("kind"):
+            case "list_expr":
+                kind = kind.list_type.elem_type
+            case "struct_expr":
+                kind = kind.map_type.value_type
+            case "call_expr" if node.call_expr.function not in {"_?_:_", "orValue"}:
+                return False
+            case "call_expr":
+                pass
+            case _:
+                return False
+        kinds = [self._types[child.id] for child in children(node) if child.id in self._types]
+        kinds += [optional for kind in kinds for optional in kind.abstract_type.parameter_types]
+        return not _is_type_of_domains(kind) and any(map(_is_type_of_domains, kinds))
 
     def _may_be_map_of_domains(self, node: Node) -> bool:
         """Return True if a node is a map literal that may be taken for a map of the device."""

@@ -62,6 +62,9 @@ DIFFERENCES: Final = (
             "cel.bind(m, dyn(device.attributes), m['zz'].size() == 0)",
             "device.?attributes['zz'].hasValue()",
             "optional.of(device.attributes)[?'zz'].hasValue()",
+            "(true ? device.attributes : {'a': dyn(1)})['zz'].size() == 0",
+            "(true ? device.capacity : {'a': dyn(1)})['zz'].size() == 0",
+            "optional.of(device.attributes).orValue({'a': dyn(1)})['zz'].size() == 0",
         ),
     ),
     Difference(
