@@ -29,7 +29,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "inventory": "List devices, free capacity and DeviceClasses.",
     "matrix": "Show the devices that may be in use together.",
     "plan": "Plan a migration in waves, and write the runbooks.",
-    "settings": "Import the settings of HAMi and Koordinator.",
+    "settings": "Import the settings of HAMi, Koordinator and Volcano.",
     "quota": "Show the amounts left of DeviceQuotas; convert quotas of device keys.",
     "record": "Follow a cluster, and write down its changes, for replay.",
     "rehearse": "Try a plan wave by wave on simulated nodes of this machine.",

@@ -1,1 +1,1 @@
-"""The settings of HAMi and Koordinator as settings of ours."""
+"""The settings of HAMi, Koordinator and Volcano as settings of ours."""

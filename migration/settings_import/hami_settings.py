@@ -110,7 +110,9 @@ def read_device_config(document: LegacyDocument) -> Read:
     yield from read_without_target(nvidia, document, "nvidia.")
     if nvidia.get("resourceCountName", hami.COUNT) == hami.COUNT:
         yield gpu_owner(document)
-    yield from read_names(section_of(values, "hygon"), _HYGON_NAMES, document, "hygon.")
+    hygon = section_of(values, "hygon")
+    yield from read_names(hygon, _HYGON_NAMES, document, "hygon.")
+    yield from _read_memory_factor(hygon, document, "hygon")
     vnpus = values.get("vnpus")
     chips = vnpus.get("configs") if isinstance(vnpus, Mapping) else vnpus
     yield from read_chips(chips, document, "vnpus")
@@ -136,9 +138,7 @@ def read_chips(chips: object, document: LegacyDocument, place: str) -> Read:
 def _read_chip(chip: Values, document: LegacyDocument, place: str) -> Read:
     """Yield the memory, cores and templates of a chip that differ from those of HAMi's chart."""
     name = str(chip["commonWord"])
-    if chip.get("memoryFactor") not in (None, 0, 1):
-        text = "HAMi multiplies amounts of memory by it; write the products into the manifests"
-        yield Note(source=document.source, field=f"{place}.memoryFactor", text=text)
+    yield from _read_memory_factor(chip, document, place)
     if "templates" not in chip:
         return  # HAMi-DRA's configuration has names only.
     try:
@@ -149,6 +149,13 @@ def _read_chip(chip: Values, document: LegacyDocument, place: str) -> Read:
     if known_chip != CHIPS.get(name):
         value = msgspec.to_builtins(known_chip)
         yield Setting(path=("ascendChips", name), value=value, source=document.source)
+
+
+def _read_memory_factor(values: Values, document: LegacyDocument, place: str) -> Read:
+    """Yield a note on a factor of memory of devices other than GPUs."""
+    if values.get("memoryFactor") not in (None, 0, 1):
+        text = "HAMi multiplies amounts of memory by it; write the products into the manifests"
+        yield Note(source=document.source, field=f"{place}.memoryFactor", text=text)
 
 
 def _chip_fields(chip: Values) -> Values:

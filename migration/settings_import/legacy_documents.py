@@ -1,4 +1,4 @@
-"""The documents that hold the settings of HAMi and Koordinator: ConfigMaps and values of charts."""
+"""The documents that hold the settings of HAMi, Koordinator and Volcano: ConfigMaps and values of charts."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The settings of HAMi and Koordinator, as settings of ours; those without a target are named.
+"""The settings of HAMi, Koordinator and Volcano, as settings of ours; those without a target are named.
 
 Sources: those of each reader; koordinator-sh/koordinator a7a1b76, config/manager/scheduler-config.yaml and
 pkg/scheduler/apis/config/v1/types.go; koordinator-sh/charts a1963c5, versions/v1.8.0/values.yaml.
@@ -31,6 +31,11 @@ from migration.settings_import.legacy_values import (
     adopted_scheduler,
     list_of,
     section_of,
+)
+from migration.settings_import.volcano_settings import (
+    is_of_volcano,
+    read_volcano_chart,
+    read_volcano_config,
 )
 from translation.vocabularies.hami import keys as hami
 
@@ -98,6 +103,8 @@ def _reader_of(document: LegacyDocument) -> Callable[[LegacyDocument], Read] | N
     values = document.values
     if document.name == DEVICE_CONFIG and isinstance(values.get("vendors"), list):
         return read_hami_dra
+    if document.name == DEVICE_CONFIG and is_of_volcano(section_of(values, "nvidia")):
+        return read_volcano_config
     if document.name == DEVICE_CONFIG and section_of(values, "nvidia"):
         return read_device_config
     if document.name == NODE_CONFIG and isinstance(values.get("nodeconfig"), list):
@@ -108,6 +115,10 @@ def _reader_of(document: LegacyDocument) -> Callable[[LegacyDocument], Read] | N
         return read_hami_chart
     if not document.name and "resourceName" in values and "deviceVendors" in values:
         return read_hami_dra_chart
+    if not document.name and is_of_volcano(
+        section_of(section_of(values, "deviceConfig"), "nvidia")
+    ):
+        return read_volcano_chart
     if not document.name and "koordlet" in values:
         return _read_koordinator_chart
     return None

@@ -83,6 +83,14 @@ class AliyunSettings(Section, frozen=True, kw_only=True):
     device plugin has it. `detected`: GiB, but MiB where a pod would have more than any GPU has."""
 
 
+class VolcanoSettings(Section, frozen=True, kw_only=True):
+    """The meaning of the keys of Volcano's vGPUs."""
+
+    memory_factor: Annotated[int, msgspec.Meta(ge=1, le=MAX_MEMORY_MIB)] = 1
+    """MiB that 1 of `volcano.sh/vgpu-memory` stands for: gpuMemoryFactor of the device plugin, which has one above
+    1 where nodes have much memory. `drawbridge settings import` reads it from the plugin's ConfigMap."""
+
+
 class TranslationSettings(Section, frozen=True, kw_only=True):
     """Settings of the translation of pods."""
 
@@ -135,6 +143,8 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     hami: HamiSettings = HamiSettings()
 
     aliyun: AliyunSettings = AliyunSettings()
+
+    volcano: VolcanoSettings = VolcanoSettings()
 
     ascend_chips: Mapping[str, NpuChip] = {}
     """Ascend chip, as in `huawei.com/Ascend910B3`, to its memory, cores and templates, as HAMi's
@@ -207,6 +217,7 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
                 hami=self.hami.defaults(),
                 ascend_chips=self.ascend_chips,
                 aliyun_memory_unit=self.aliyun.memory_unit,
+                volcano_memory_factor=self.volcano.memory_factor,
             ),
         )
 

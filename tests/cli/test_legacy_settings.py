@@ -219,6 +219,24 @@ CASES = (
         "ReplaceResourcesTransformer is off",
     ),
     Case(
+        "the values of the chart of Volcano's device plugin",
+        {
+            "deviceConfig": {
+                "nvidia": {
+                    "resourceCountName": "volcano.sh/vgpu-number",
+                    "resourceMemoryName": "example.com/mem",
+                    "gpuMemoryFactor": 10,
+                    "deviceSplitCount": 5,
+                }
+            }
+        },
+        {
+            "renamedKeys": {"example.com/mem": "volcano.sh/vgpu-memory"},
+            "volcano": {"memoryFactor": 10},
+        },
+        "deviceConfig.nvidia.deviceSplitCount 5 (",
+    ),
+    Case(
         "a name that another vocabulary has",
         {**HAMI_VALUES, "resourceMem": "volcano.sh/vgpu-memory"},
         {
@@ -389,3 +407,28 @@ webhook: {config: {scope: {excludedNamespaces: [kube-system, team-a]}}}
     } == yaml.safe_load(result.stdout)["translation"]
     assert '# - vendors "metax" (' in result.stdout
     assert "# - webhook.config.scope.excludedNamespaces (" in result.stdout
+
+
+def test_volcanos_config_map_has_the_key_of_hamis_and_other_settings() -> None:
+    config = """\
+nvidia:
+  resourceCountName: volcano.sh/vgpu-number
+  resourceMemoryName: volcano.sh/vgpu-memory
+  resourceMemoryPercentageName: volcano.sh/vgpu-memory-percentage
+  resourceCoreName: volcano.sh/vgpu-cores
+  defaultMemory: 0
+  gpuMemoryFactor: 10
+"""
+
+    text = imported(config_map("volcano-vgpu-device-config", "device-config.yaml", config))
+
+    assert {"translation": {"volcano": {"memoryFactor": 10}}} == yaml.safe_load(text)
+    assert 10 == settings_of(text, "test").translation.volcano.memory_factor
+
+
+def test_the_memory_factor_of_hygon_has_no_target() -> None:
+    config = "nvidia: {resourceCountName: nvidia.com/gpu}\nhygon: {memoryFactor: 512}\n"
+
+    text = imported(config_map("hami-scheduler-device", "device-config.yaml", config))
+
+    assert "# - hygon.memoryFactor (" in comments(text)

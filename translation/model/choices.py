@@ -96,6 +96,7 @@ class Choices(
     Attributes:
         renamed_keys: Resource name in pods to the name that it has in its vocabulary.
         ascend_chips: Name to chip, for those that differ from HAMi's chart.
+        volcano_memory_factor: MiB that 1 of `vgpu-memory` stands for.
     """
 
     exclusivity: Exclusivity = Exclusivity.POLICIES
@@ -104,3 +105,4 @@ class Choices(
     hami: HamiDefaults = HamiDefaults()
     ascend_chips: Mapping[str, NpuChip] = {}
     aliyun_memory_unit: MemoryUnit = MemoryUnit.DETECTED
+    volcano_memory_factor: Annotated[int, msgspec.Meta(ge=1, le=MAX_MEMORY_MIB)] = 1

@@ -43,6 +43,11 @@ GIB: Final = Unit(name="GiB", size=2**30)
 BLOCKS: Final = Unit(name="blocks of 256 MiB", size=2**28)
 
 
+def units_of_mebibytes(factor: int) -> Unit:
+    """Return the unit of a key that counts so many MiB, by a setting of its system."""
+    return MIB if factor == 1 else Unit(name=f"units of {factor} MiB", size=factor * MIB.size)
+
+
 def wrong_unit(path: FieldPath, key: str, amount: Quantity, unit: Unit) -> Finding:
     """Return an error for an amount in bytes if a key counts another unit.
 

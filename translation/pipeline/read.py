@@ -25,6 +25,7 @@ from translation.record.record import RECORDED
 from translation.vocabularies.aliyun import VOCABULARY as ALIYUN
 from translation.vocabularies.ascend import DOMAIN as ASCEND_DOMAIN
 from translation.vocabularies.hami.translate import VOCABULARY as HAMI
+from translation.vocabularies.volcano import VOCABULARY as VOLCANO
 
 SEPARATE: Final = InitContainers.SEPARATE
 
@@ -148,6 +149,11 @@ def _relevant_choices(
         owner.name != ALIYUN.name for owner in owners
     ):
         choices = msgspec.structs.replace(choices, aliyun_memory_unit=RECORDED.aliyun_memory_unit)
+    if choices.volcano_memory_factor != RECORDED.volcano_memory_factor and all(
+        owner.name != VOLCANO.name for owner in owners
+    ):
+        factor = RECORDED.volcano_memory_factor
+        choices = msgspec.structs.replace(choices, volcano_memory_factor=factor)
     runs_first = any(
         container.init and not container.sidecar and container.limits
         for container in legacy.containers

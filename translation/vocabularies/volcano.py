@@ -32,8 +32,10 @@ from translation.model.keys import KeyOutcome, Place, Table, annotation, annotat
 from translation.model.share_amounts import (
     MIB,
     AmountReader,
+    Unit,
     in_bytes,
     list_items,
+    units_of_mebibytes,
     with_pod_findings,
 )
 
@@ -61,7 +63,8 @@ TABLE: Final[Table] = (
         MEMORY_MIB,
         "MiB",
         KeyOutcome.CAPACITY,
-        "`memory: <M>Mi`; absent or `0` it is all of it. Rejected beside `vgpu-memory-percentage`",
+        "`memory: <M>Mi`, times `translation.volcano.memoryFactor`; absent or `0` it is all of it. Rejected beside "
+        "`vgpu-memory-percentage`",
     ),
     limit(
         MEMORY_PERCENT,
@@ -113,21 +116,31 @@ def translate(pod: LegacyPod) -> Translation:
     pod_findings: list[Finding] = []
     device_filter = _filter(pod, pod_findings)
     mode = _mode(pod, pod_findings)
+    unit = units_of_mebibytes(pod.choices.volcano_memory_factor)
     for container in pod.containers:
         if container.limits:
-            intents += _intents(container, device_filter, mode, findings)
+            intents += _intents(container, device_filter, mode, unit, findings)
     findings = with_pod_findings(intents, pod_findings, findings)
     return Translation(intents=tuple(intents), findings=tuple(findings))
 
 
 def _intents(
-    container: LegacyContainer, device_filter: DeviceFilter, mode: str, findings: list[Finding]
+    container: LegacyContainer,
+    device_filter: DeviceFilter,
+    mode: str,
+    unit: Unit,
+    findings: list[Finding],
 ) -> list[Intent]:
+    """Return the devices of a container.
+
+    Source: Project-HAMi/volcano-vgpu-device-plugin 4fb76ba, pkg/plugin/server.go: the limit of a container is its
+    memory times gpuMemoryFactor, in MiB; likewise volcano-sh/volcano, pkg/scheduler/api/devices/nvidia/vgpu/mig.go.
+    """
     faults: list[Finding] = []
     reader = AmountReader(container, faults)
     count = reader.integer(COUNT)
-    memory = reader.memory(MEMORY_MIB, MIB)
-    percent = reader.percent(MEMORY_PERCENT, count, memory_key=MEMORY_MIB)
+    memory = reader.memory(MEMORY_MIB, unit)
+    percent = reader.percent(MEMORY_PERCENT, count, memory_key=MEMORY_MIB if unit == MIB else "")
     cores = reader.percent(CORES_PERCENT, count)
     if memory and percent:
         reader.fail(
@@ -153,7 +166,7 @@ def _intents(
         container=container.name,
         kind=DeviceKind.GPU,
         count=count,
-        memory=in_bytes(memory, MIB) if memory else None,
+        memory=in_bytes(memory, unit) if memory else None,
         memory_percent=percent if percent and percent < 100 and not memory else None,
         cores_percent=cores or 0,
         filter=device_filter,

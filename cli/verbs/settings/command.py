@@ -36,7 +36,7 @@ kubectl get configmap -n kube-system -o yaml | drawbridge settings import -f -
     multiple=True,
     type=FILE_NAME,
     metavar="PATH",
-    help="ConfigMaps of HAMi and Koordinator, as kubectl get prints them; - for standard input. "
+    help="ConfigMaps of HAMi, Koordinator and Volcano, as kubectl get prints them; - for standard input. "
     "Repeatable.",
 )
 @click.option(
@@ -62,7 +62,7 @@ def settings(
     *,
     live: bool,
 ) -> None:
-    """Print the settings of HAMi and Koordinator as a settings file.
+    """Print the settings of HAMi, Koordinator and Volcano as a settings file.
 
     Reads renamed resource names, defaults and scheduler names; a comment names each setting that has
     no target, and what to do. The file is for ConfigMap drawbridge-settings and for --settings.

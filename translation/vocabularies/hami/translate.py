@@ -36,10 +36,10 @@ from translation.model.intents import (
 )
 from translation.model.keys import Place, annotations, names
 from translation.model.share_amounts import (
-    MIB,
     Unit,
     above_all_of_each,
     clamped,
+    units_of_mebibytes,
     with_pod_findings,
     wrong_unit,
 )
@@ -193,8 +193,7 @@ def _check_ranges(container: LegacyContainer, amounts: _Amounts) -> Iterator[Fin
 
 
 def _memory_unit(defaults: HamiDefaults) -> Unit:
-    factor = defaults.memory_factor
-    return MIB if factor == 1 else Unit(name=f"units of {factor} MiB", size=factor * MIB.size)
+    return units_of_mebibytes(defaults.memory_factor)
 
 
 # --- one container --------------------------------------------------------------------------------
