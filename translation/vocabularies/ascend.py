@@ -17,6 +17,8 @@ from typing import Final
 
 from findings.finding import Code, Finding, error, has_errors, warning
 from findings.text import printable, quote_text
+from translation.model.device_policies import TABLE as POLICIES
+from translation.model.device_policies import as_unused, read_policies
 from translation.model.init_containers import check_sidecars
 from translation.model.intents import (
     DeviceFilter,
@@ -100,6 +102,7 @@ TABLE: Final[Table] = (
         "as without it: amounts are those of a template, and limited in software",
         case="any other",
     ),
+    *POLICIES,
 )
 
 
@@ -108,6 +111,7 @@ def translate(pod: LegacyPod) -> Translation:
     findings: list[Finding] = []
     pod_findings: list[Finding] = []
     models = listed_devices(pod.annotations, USE_TYPE, pod_findings)
+    mutex = read_policies(pod.annotations, pod_findings)
     mode = pod.annotations.get(MODE)
     if mode is not None and mode != SOFT_MODE:
         pod_findings.append(
@@ -124,7 +128,11 @@ def translate(pod: LegacyPod) -> Translation:
             if virtual is not None and virtual.end() == len(key):
                 findings += _check_virtual(pod, container, key, virtual)
             elif not key.endswith((MEMORY, CORES)):
-                intents += _intents(pod, container, key, models, findings)
+                for intent in _intents(pod, container, key, models, findings):
+                    exclusivity = pod.choices.exclusivity
+                    intents.append(
+                        as_unused(intent, exclusivity, "NPU", findings) if mutex else intent
+                    )
             elif key.removesuffix(MEMORY).removesuffix(CORES) not in container.limits:
                 findings.append(_alone(pod, container, key))
     findings = with_pod_findings(intents, pod_findings, findings)

@@ -13,6 +13,8 @@ from typing import Final
 
 from findings.finding import Code, Finding, has_errors, warning
 from translation.model.card_types import HYGON_PREFIXES, excluded_models, wanted_models
+from translation.model.device_policies import TABLE as POLICIES
+from translation.model.device_policies import as_unused, read_policies
 from translation.model.init_containers import check_sidecars
 from translation.model.intents import (
     DeviceFilter,
@@ -83,6 +85,7 @@ TABLE: Final[Table] = (
         KeyOutcome.SELECTOR,
         "the product name contains none of the items, less HAMi's `DCU-`",
     ),
+    *POLICIES,
 )
 
 
@@ -103,6 +106,9 @@ def translate(pod: LegacyPod) -> Translation:
         for prefix in PREFIXES
         for intent in _intents(container, prefix, device_filter, findings)
     ]
+    if read_policies(pod.annotations, pod_findings):
+        exclusivity = pod.choices.exclusivity
+        intents = [as_unused(intent, exclusivity, "DCU", findings) for intent in intents]
     findings = with_pod_findings(intents, pod_findings, findings)
     findings += check_sidecars(intents, pod.containers)
     return Translation(intents=tuple(intents), findings=tuple(findings))

@@ -361,6 +361,10 @@ HYGON_ROWS: Final = (
     annotation("hygon.com/nouse-gpuuuid", "HCU-0", HCU),
     annotation("hygon.com/use-dcutype", "K100", HCU),
     annotation("hygon.com/nouse-dcutype", "K100", HCU),
+    annotation("hami.io/gpu-scheduler-policy (`mutex`)", "mutex", HCU),
+    annotation("hami.io/gpu-scheduler-policy (any other)", "binpack", HCU),
+    annotation("hami.io/node-scheduler-policy", "spread", HCU),
+    annotation("hami.io/device-scoring-weights", "a", HCU),
 )
 
 _CHIPS: Final = ("910A", "910B2", "910B3", "910B4-1", "910B4", "310P", "910C")
@@ -389,6 +393,10 @@ ASCEND_ROWS: Final = (
     annotation("hami.io/use-nputype", "310P", NPU),
     annotation("huawei.com/vnpu-mode (`hami-core`)", "hami-core", NPU),
     annotation("huawei.com/vnpu-mode (any other)", "template", NPU),
+    annotation("hami.io/gpu-scheduler-policy (`mutex`)", "mutex", NPU),
+    annotation("hami.io/gpu-scheduler-policy (any other)", "binpack", NPU),
+    annotation("hami.io/node-scheduler-policy", "spread", NPU),
+    annotation("hami.io/device-scoring-weights", "a", NPU),
 )
 
 

@@ -1,18 +1,24 @@
 """Pods that a label of their own or of their namespace opts out are not translated."""
 
+from typing import Final
+
 from findings.field_path import FieldPath
 from findings.finding import Code, info
 from translation.cluster.snapshot import vocabularies_in_force
 from translation.preflight.model.inputs import PodInput, Stop
 from translation.reading import arbiter
 from translation.reading.legacy_pod import HAMI_OPT_OUT_LABELS, OPT_OUT_LABELS, find_label
+from translation.vocabularies import ascend, hygon
 from translation.vocabularies.hami.translate import VOCABULARY as HAMI
+
+_OF_HAMI: Final = frozenset({HAMI.name, ascend.VOCABULARY.name, hygon.VOCABULARY.name})
+"""The vocabularies of the keys that HAMi's webhook reads."""
 
 
 def stop_at_opt_out_labels(inputs: PodInput) -> Stop | None:
     """Stop at a pod with a label that opts it out, its own or its namespace's.
 
-    HAMi's label counts where HAMi owns a key of the pod.
+    HAMi's label counts where a key of the pod is one of HAMi's, of any vendor.
     """
     legacy, namespace = inputs.legacy, inputs.namespace
     for carrier, labels in (
@@ -35,9 +41,10 @@ def stop_at_opt_out_labels(inputs: PodInput) -> Stop | None:
 
 
 def _is_of_hami(inputs: PodInput) -> bool:
-    """Return True if HAMi owns a key of the pod."""
-    return HAMI.name in arbiter.owners(
+    """Return True if a key of the pod is one of HAMi's."""
+    owners = arbiter.owners(
         inputs.legacy,
         default_gpu_owner=inputs.options.default_gpu_owner,
         vocabularies=vocabularies_in_force(inputs.options, inputs.snapshot.profiles),
     )
+    return not _OF_HAMI.isdisjoint(owners)

@@ -19,16 +19,14 @@ from translation.model.card_types import (
     is_every_card,
     model_of,
 )
+from translation.model.device_policies import GPU_POLICY, NODE_POLICY, SCORING_WEIGHTS
 from translation.model.intents import DeviceFilter, annotation_path
 from translation.model.share_amounts import list_items, lower_ascii
 from translation.vocabularies.hami.keys import (
-    GPU_POLICY,
     MODE,
     NO_USE_TYPE,
     NO_USE_UUID,
-    NODE_POLICY,
     NUMA_BIND,
-    SCORING_WEIGHTS,
     USE_TYPE,
     USE_UUID,
 )

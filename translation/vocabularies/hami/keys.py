@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from translation.model.device_policies import GPU_POLICY, SCHEDULER_TABLE
 from translation.model.keys import KeyOutcome, Table, annotation, label, limit
 
 COUNT: Final = "nvidia.com/gpu"
@@ -35,15 +36,6 @@ NUMA_BIND: Final = "nvidia.com/numa-bind"
 
 
 MODE: Final = "nvidia.com/vgpu-mode"
-
-
-GPU_POLICY: Final = "hami.io/gpu-scheduler-policy"
-
-
-NODE_POLICY: Final = "hami.io/node-scheduler-policy"
-
-
-SCORING_WEIGHTS: Final = "hami.io/device-scoring-weights"
 
 
 OPT_OUT: Final = "hami.io/webhook"
@@ -152,7 +144,8 @@ TABLE: Final[Table] = (
     annotation(
         GPU_POLICY,
         KeyOutcome.CAPACITY,
-        "the whole card; a share with a warning, if the setting `translation.exclusivity` is `never`",
+        "the whole card; a share with a warning, if the setting `translation.exclusivity` is `never`. Dropped, with a "
+        "warning, for MIG devices and with MPS",
         case="`mutex`",
     ),
     annotation(
@@ -161,11 +154,12 @@ TABLE: Final[Table] = (
         f"a preference, which a claim cannot have; `{NUMA_BIND}` requires one NUMA node",
         case="`numa`",
     ),
-    annotation(GPU_POLICY, KeyOutcome.DROPPED, "it configures HAMi's scheduler", case="any other"),
-    annotation(NODE_POLICY, KeyOutcome.DROPPED, "it configures HAMi's scheduler"),
-    annotation(SCORING_WEIGHTS, KeyOutcome.DROPPED, "it configures HAMi's scheduler"),
+    *SCHEDULER_TABLE,
     label(
-        OPT_OUT, KeyOutcome.SKIPPED, "on a pod that HAMi owns, or its namespace", case="`ignore`"
+        OPT_OUT,
+        KeyOutcome.SKIPPED,
+        "on a pod with keys of HAMi's, also those of `ascend` and `hygon`, or its namespace",
+        case="`ignore`",
     ),
     label(CONVERTED, KeyOutcome.SKIPPED, "HAMi's own converter created the claims", case="`true`"),
 )

@@ -22,6 +22,7 @@ from translation.model.choices import (
     Exclusivity,
     HamiDefaults,
 )
+from translation.model.device_policies import GPU_POLICY
 from translation.model.init_containers import check_sidecars
 from translation.model.intents import (
     MEBIBYTE,
@@ -51,7 +52,6 @@ from translation.vocabularies.hami.annotations import (
 from translation.vocabularies.hami.keys import (
     CORES_PERCENT,
     COUNT,
-    GPU_POLICY,
     MEMORY_MIB,
     MEMORY_PERCENT,
     MODE,
@@ -218,12 +218,13 @@ def _intent(
     )
     match requirements.mode:
         case Mode.MIG:
-            return _as_mig(intent, amounts)
+            mig, findings = _as_mig(intent, amounts)
+            return mig, [*findings, *_check_dropped_mutex(requirements)]
         case Mode.MPS:
             if amounts.defaults.memory_factor == 1:
                 amount = container.limit_path(MEMORY_MIB)
                 intent = msgspec.structs.replace(intent, paths={**intent.paths, "amount": amount})
-            return _as_mps(intent, amounts), []
+            return _as_mps(intent, amounts), list(_check_dropped_mutex(requirements))
         case Mode.CORE:
             return _as_share(intent, amounts, choices.exclusivity, mutex=requirements.mutex)
 
@@ -310,6 +311,15 @@ def _mutex_finding(intent: Intent) -> Finding:
         "policy mutex requires an exclusive GPU: the claim requests all its memory and cores",
         "for a share, which others may join later, set translation.exclusivity to never",
     )
+
+
+def _check_dropped_mutex(requirements: Requirements) -> Iterator[Finding]:
+    if requirements.mutex:
+        yield warning(
+            Code.POLICY_DROPPED,
+            annotation_path(GPU_POLICY),
+            f"policy mutex requires an unused GPU, which a claim in vgpu-mode {requirements.mode} cannot; it is dropped",
+        )
 
 
 def _as_mig(intent: Intent, amounts: _Amounts) -> tuple[Intent | None, list[Finding]]:
