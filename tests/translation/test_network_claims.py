@@ -321,6 +321,41 @@ def test_two_containers_share_the_networks_of_a_resource() -> None:
     assert [(1, "one"), (1, "two")] == got
 
 
+@pytest.mark.parametrize(
+    ("init", "app", "want"),
+    [
+        (1, 2, [(1, "one"), (1, "two")]),
+        (2, 2, [(1, "one"), (1, "two")]),
+        (1, 1, [(1, "one")]),
+    ],
+)
+def test_an_init_container_takes_no_network_from_the_apps(
+    init: int, app: int, want: list[tuple[int, str]]
+) -> None:
+    """The network of the function of the init container was in no claim."""
+    document = pod(
+        container("app", {FUNCTIONS: app}),
+        init=(container("init", {FUNCTIONS: init}),),
+        annotations={NETWORKS: "one, two"},
+    )
+
+    got = named_networks(document, of_resources(one=FUNCTIONS, two=FUNCTIONS))
+
+    assert want == got
+
+
+def test_a_sidecar_has_the_first_network() -> None:
+    document = pod(
+        container("app", {FUNCTIONS: 1}),
+        init=(container("side", {FUNCTIONS: 1}, restartPolicy="Always"),),
+        annotations={NETWORKS: "one, two"},
+    )
+
+    got = named_networks(document, of_resources(one=FUNCTIONS, two=FUNCTIONS))
+
+    assert [(1, "one"), (1, "two")] == got
+
+
 def test_the_controller_derives_the_networks_of_devices() -> None:
     snapshot = of_resources(one=FUNCTIONS, two=FUNCTIONS)
     translated = translation_of(functions("one, two", a=2), snapshot)

@@ -104,13 +104,16 @@ def translate(pod: LegacyPod) -> Translation:
     findings: list[Finding] = []
     network = read_network(pod.annotations.get(NETWORKS, ""))
     networks = _networks_by_resource(pod.annotations.get(RESOURCES, ""))
-    for container in pod.containers:
+    places = {container.name: place for place, container in enumerate(pod.containers)}
+    # An init container uses the devices of an app container, whose networks are then its own.
+    for container in sorted(pod.containers, key=lambda entry: entry.init and not entry.sidecar):
         for key, count in requested_amounts(container):
             if isinstance(count, Finding):
                 findings.append(count)
             else:
                 intents += _intents(container, key, count, network, networks.get(key, []))
                 findings.append(_check_variable(container, key))
+    intents.sort(key=lambda intent: places[intent.container])
     if network is not None and sum(intent.count for intent in intents) > 1:
         # Two interfaces cannot have one name.
         unnamed = msgspec.structs.replace(network, interface="")
