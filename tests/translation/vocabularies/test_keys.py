@@ -329,6 +329,11 @@ MGPU: Final = {"vke.volcengine.com/mgpu-core": 50, "vke.volcengine.com/mgpu-memo
 TENCENT_ROWS: Final = (
     *card_share("tencent.com/vcuda"),
     *card_share("tke.cloud.tencent.com/qgpu"),
+    annotation(
+        "tencent.com/vcuda-core-limit",
+        "50",
+        {"tencent.com/vcuda-core": 30, "tencent.com/vcuda-memory": 30},
+    ),
 )
 VOLCENGINE_ROWS: Final = (
     *card_share("vke.volcengine.com/mgpu"),

@@ -305,3 +305,27 @@ def test_a_pod_without_gpus_stays_as_it_is_or_loses_its_keys(limits: Mapping[str
 )
 def test_a_whole_gpu_and_a_share_of_different_containers(containers: tuple[Document, ...]) -> None:
     assert not isinstance(translation_outcome(pod(*containers)), Refused)
+
+
+@pytest.mark.parametrize(
+    ("amounts", "told"),
+    [
+        ({f"{VCUDA}core": 30, f"{VCUDA}memory": 30}, True),
+        ({f"{VCUDA}core": 100}, False),
+        ({f"{QGPU}core": 30, f"{QGPU}memory": 10}, False),
+    ],
+)
+def test_a_limit_above_the_reserved_cores_is_dropped_with_a_warning(
+    amounts: dict[str, int], told: bool
+) -> None:
+    document = pod(container("main", amounts), annotations={"tencent.com/vcuda-core-limit": "50"})
+
+    findings = translation_of(document).findings
+
+    messages = [
+        entry.message
+        for entry in findings
+        if str(entry.path) == "metadata.annotations[tencent.com/vcuda-core-limit]"
+    ]
+    assert told == bool(messages)
+    assert all('the limit "50" is dropped' in message for message in messages)
