@@ -246,13 +246,14 @@ wait_for_slices() {
 }
 
 # Print a line for each pod of the namespace $1 that $2 selects, and whose owner begins with $3: its name, its
-# owner, claims or keys, and True if it is ready.
+# owner, claims or keys, unplaced if it has no node, and True if it is ready. Pods that have ended are not among them.
 print_pods() {
   local lines claims='{{if .spec.resourceClaims}} claims{{else}} keys{{end}}' ready owner
   owner='{{range .metadata.ownerReferences}}{{if .controller}} {{.kind}}/{{.name}}{{end}}{{end}}'
   ready='{{range .status.conditions}}{{if eq .type "Ready"}} {{.status}}{{end}}{{end}}'
-  ready="{{if .metadata.deletionTimestamp}} ending{{else}}$ready{{end}}"
+  ready="{{if not .spec.nodeName}} unplaced{{end}}{{if .metadata.deletionTimestamp}} ending{{else}}$ready{{end}}"
   lines="$(kubectl get pods "--namespace=$1" "--selector=$2" \
+    '--field-selector=status.phase!=Failed,status.phase!=Succeeded' \
     "--output=go-template={{range .items}}{{.metadata.name}}$owner$claims$ready{{\"\\n\"}}{{end}}")" || return
   grep -F -- " $3" <<<"$lines" || true
 }
@@ -305,7 +306,7 @@ recreate_pods() {
 restart_with_claims() {
   local pods
   pods="$(print_pods "$2" "$3" "$4")"
-  if grep -q -E -e ' claims( (True|False|Unknown))?$' <<<"$pods"; then
+  if grep -q -E -e ' claims( unplaced)?( (True|False|Unknown))?$' <<<"$pods"; then
     kubectl rollout restart "--namespace=$2" "$1"
   else
     printf '%s: no pod has claims\n' "$2/$1"
@@ -314,9 +315,10 @@ restart_with_claims() {
 
 # Wait until all rollouts of workloads that are there have ended: a workload, its namespace, the selector of its
 # pods, and the number of them that were ready when the plan was made for each. Where it asks for more, the others may
-# hold its rollout for ever, and it is enough that as many are ready.
+# hold its rollout for ever, and it is enough that as many have keys and are ready; or some of as many that are ready,
+# where none of the others has a node: those that have one fail there.
 wait_for_rollouts() {
-  local pods left wanted ready late='' end=$((SECONDS + most_seconds))
+  local pods left wanted ready back failing late='' end=$((SECONDS + most_seconds))
   while [ "$#" -gt 3 ]; do
     left=$((end - SECONDS))
     if [ "$left" -lt 1 ]; then left=1; fi
@@ -326,7 +328,10 @@ wait_for_rollouts() {
       pods="$(print_pods "$2" "$3" '' || true)"
       wanted="$(print_wanted "$1" "$2" || true)"
       ready="$(grep -c ' True$' <<<"$pods" || true)"
-      if [ -n "$3" ] && [ -n "$4" ] && [ "$4" -lt "${wanted:-0}" ] && [ "$ready" -ge "$4" ]; then
+      back="$(grep -c ' keys True$' <<<"$pods" || true)"
+      failing="$(grep -c -v -E -e ' (True|ending)$' -e ' unplaced( |$)' -e '^$' <<<"$pods" || true)"
+      if [ "$back" -gt 0 ] && [ "$failing" -eq 0 ]; then back="$ready"; fi
+      if [ -n "$3" ] && [ -n "$4" ] && [ "$4" -lt "${wanted:-0}" ] && [ "$back" -ge "$4" ]; then
         printf '%s: %s of %s pods are ready, and %s were when the plan was made' "$2/$1" "$ready" "$wanted" "$4" >&2
       else
         late="$late $2/$1"

@@ -17,6 +17,7 @@ HAMI: Final = "hami-core-gpu.project-hami.io"
 SELECTOR: Final = {"matchLabels": {"app": "web"}}
 RUNNING: Final = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 CRASHING: Final = {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}
+LEAVING: Final = {"phase": "Running", "conditions": []}
 PENDING: Final = {"phase": "Pending"}
 STUCK: Final = {
     "observedGeneration": 3,
@@ -246,6 +247,34 @@ def test_a_pod_of_a_daemon_set_that_was_not_ready_stops_no_later_wave(
     check = checks["DaemonSet/team/web"]
     state, message = expected
     assert (state, message.format(name)) == (check["state"], check["message"])
+
+
+@pytest.mark.parametrize(
+    ("claims", "last", "state"),
+    [
+        pytest.param("   cc", [CRASHING, CRASHING], "waiting", id="new pods fail"),
+        pytest.param("   cc", [PENDING, PENDING], "waiting", id="all new pods wait"),
+        pytest.param("   ", [], "waiting", id="no new pod is created"),
+        pytest.param("  ccc", [CRASHING, PENDING], "waiting", id="one works, one fails"),
+        pytest.param("  ccc", [PENDING, PENDING], "note", id="one works, others wait"),
+        pytest.param("  ccc", [LEAVING, PENDING], "note", id="one is leaving"),
+    ],
+)
+def test_new_pods_that_fail_hold_the_next_wave(
+    tmp_path: Path, claims: str, last: Sequence[Any], state: str
+) -> None:
+    """With one pod of four that never ran, new pods that all failed were as expected, and the next wave drained the rest."""
+    planned(tmp_path, before(*pods("Deployment", [RUNNING] * 3 + [CRASHING])), "--wave-nodes", 1)
+    owner, *members = pods("Deployment", [*[RUNNING] * 3, *last], claims)
+    owner["spec"]["replicas"] = 4
+    owner["metadata"]["generation"], owner["status"] = 3, dict(STUCK)
+    for pod in members:
+        if pod["status"] == LEAVING:
+            pod["metadata"]["deletionTimestamp"] = "2026-11-24T10:00:00Z"
+
+    status, *check = verified(tmp_path, after(owner, *members), "Deployment/team/web")
+
+    assert (int(state == "waiting"), state) == (status, check[0])
 
 
 # --- what a person is told, and what the scripts do ------------------------------------------------

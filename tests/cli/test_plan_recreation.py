@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,13 +111,13 @@ def test_a_way_back_waits_for_the_pods_that_it_restarted(tmp_path: Path) -> None
 # --- what the scripts do --------------------------------------------------------------------------
 
 _KUBECTL: Final = r"""#!/bin/sh
-# The folder has a file for each pod: its owner, claims or keys, and True if it is ready.
+# The folder has a file for each pod: its owner, claims or keys, unplaced without a node, and True if it is ready.
 pods="@PODS@"
 echo "$@" >> "@CALLS@"
 case "$1 $2" in
   "get pods")
     for path in "$pods"/*; do echo "${path##*/} $(cat "$path")"; done ;;
-  "get "*) echo 2 ;;
+  "get "*) echo "${WANTED:-2}" ;;
   "delete pod") sed -i "s/$FROM/$TO/; s/True/$READY/" "$pods/$3" ;;
   "rollout status") exit "$STATUS" ;;
 esac
@@ -244,11 +244,41 @@ def test_a_way_back_ends_when_as_many_pods_are_back_as_before(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("pods", "is_back"),
+    [
+        pytest.param(("claims True", "claims True", "keys False"), False, id="new pods fail"),
+        pytest.param(("claims True", "claims True"), False, id="no new pod is created"),
+        pytest.param(("claims True", "claims True", "keys unplaced"), False, id="none is back"),
+        pytest.param(
+            ("keys True", "claims True", "keys False"), False, id="one is back, one fails"
+        ),
+        pytest.param(
+            ("keys True", "claims True", "keys unplaced"), True, id="one is back, one waits"
+        ),
+        pytest.param(("keys True", "claims True", "keys ending"), True, id="one is leaving"),
+        pytest.param(("keys True", "keys True", "keys False"), True, id="as many are back"),
+    ],
+)
+def test_a_way_back_does_not_count_what_ran_before_it_alone(
+    tmp_path: Path, pods: Sequence[str], *, is_back: bool
+) -> None:
+    """With one pod of three that never ran, new pods that failed looked like it, and the script went on."""
+    scripts = Scripts(tmp_path, "Deployment", {})
+    scripts.show(**{f"p{number}": f"ReplicaSet/web {pod}" for number, pod in enumerate(pods)})
+
+    status, _, text = scripts.run("rollback", STATUS="1", WANTED="3")
+
+    assert is_back is (status == 0), text
+    assert is_back is ("is not back" not in text)
+
+
+@pytest.mark.parametrize(
     ("pods", "is_restarted"),
     [
         ({"web-0": "claims True", "web-1": "claims True"}, True),
         ({"web-0": "claims False", "web-1": "keys True"}, True),
         ({"web-0": "claims", "web-1": "keys True"}, True),
+        ({"web-0": "claims unplaced", "web-1": "keys True"}, True),
         ({"web-0": "keys True", "web-1": "keys True"}, False),
         ({"web-0": "claims ending", "web-1": "keys True"}, False),
     ],

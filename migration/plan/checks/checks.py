@@ -21,7 +21,14 @@ from migration.assessment.evidence import (
 )
 from migration.assessment.outcomes import CREATED_AGAIN
 from migration.assessment.workloads import Workload, group_workloads
-from migration.plan.facts.ready_pods import RUN_OUT, is_running, node_of, wanted_pods
+from migration.plan.facts.ready_pods import (
+    RUN_OUT,
+    has_claims,
+    is_running,
+    node_of,
+    replaces_pods_that_ran,
+    wanted_pods,
+)
 from migration.plan.facts.rollouts import has_given_up, has_rolled_out
 from migration.plan.facts.work import RUN_TO_COMPLETION, read_work
 from migration.plan.model.plan import Plan, PlannedNode, PlannedWork, PlannedWorkload, Wave
@@ -293,7 +300,7 @@ def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
     own = [pod for pod in group.pods if node_of(pod) not in workload.waiting]
     running = [pod for pod in own if is_running(pod)]
     others = [pod for pod in own if not is_running(pod)]
-    without = [pod.name for pod in running if not _has_claims(pod)]
+    without = [pod.name for pod in running if not has_claims(pod)]
     if workload.asks and without and has_rolled_out(group):
         return note_check(
             workload.object,
@@ -302,7 +309,11 @@ def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
         )
     lacked_pods = workload.ready_pods is not None and workload.ready_pods < expected_count
     if workload.is_translated and without and kind not in RUN_OUT and not workload.ends:
-        if lacked_pods and len(running) >= (workload.ready_pods or 0) and has_given_up(group):
+        if (
+            lacked_pods
+            and has_given_up(group)
+            and replaces_pods_that_ran(running, others, workload.ready_pods or 0)
+        ):
             return note_check(
                 workload.object,
                 f"{len(without)} of {len(running)} pods have device keys still ({join_names(without)}): its rollout waits for "
@@ -376,9 +387,9 @@ def _check_daemon_pods(wave: Wave, view: ClusterView) -> Iterator[Check]:
             if not entry.translated or entry.reference in own or group is None:
                 continue
             pods = [pod for pod in group.pods if node_of(pod) == node.name]
-            if any(is_running(pod) and _has_claims(pod) for pod in pods):
+            if any(is_running(pod) and has_claims(pod) for pod in pods):
                 yield ok_check(entry.reference, f"its pod on {node.name} runs, with claims")
-            elif not entry.ready and any(map(_has_claims, pods)):
+            elif not entry.ready and any(map(has_claims, pods)):
                 yield note_check(
                     entry.reference,
                     f"its pod on {node.name} has claims and is not ready, as when the plan was made",
@@ -457,10 +468,6 @@ def _offered(node: Mapping[str, Any], is_device: Callable[[str], bool]) -> dict[
 
 def _matches(key: str, names: Sequence[str]) -> bool:
     return any(key.startswith(name[:-1]) if name.endswith("*") else key == name for name in names)
-
-
-def _has_claims(pod: SourceObject) -> bool:
-    return bool(list_at(pod.document, "spec", "resourceClaims"))
 
 
 def _still_offered(reference: str, offered: Mapping[str, str]) -> Check:

@@ -3,7 +3,7 @@
 Pods that waited, or were not ready, when the plan was made are no reason to stop a wave.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from findings.text import join_names
@@ -36,6 +36,31 @@ def count_ready_pods(workload: Workload, left_out: Collection[str] = ()) -> int:
         for pod in workload.pods
         if (node := node_of(pod)) and node not in left_out
     )
+
+
+def replaces_pods_that_ran(
+    running: Sequence[SourceObject], others: Iterable[SourceObject], ready_pods: int
+) -> bool:
+    """Return True if the new pods of a rollout work, and only such stop it as may have waited before.
+
+    Those with a node have got their devices, and fail there: the pods with device keys are all that works.
+
+    Args:
+        running: The pods of its workload that run, with claims or device keys.
+        others: Those that do not run, or are not ready.
+        ready_pods: The number of pods that ran when the plan was made.
+    """
+    replaced = sum(map(has_claims, running))
+    return replaced >= ready_pods or (
+        replaced > 0
+        and len(running) >= ready_pods
+        and not any(node_of(pod) and not _is_leaving(pod) for pod in others)
+    )
+
+
+def has_claims(pod: SourceObject) -> bool:
+    """Return True if a pod has claims instead of device keys."""
+    return bool(list_at(pod.document, "spec", "resourceClaims"))
 
 
 def wanted_pods(workload: Workload) -> int:
@@ -85,5 +110,8 @@ def _is_sound(pod: SourceObject) -> bool:
         for entry in conditions
         if isinstance(entry, Mapping) and entry.get("type") == "Ready"
     ]
-    is_leaving = "deletionTimestamp" in mapping_at(pod.document, "metadata")
-    return (not ready or ready[0] == "True") and not is_leaving
+    return (not ready or ready[0] == "True") and not _is_leaving(pod)
+
+
+def _is_leaving(pod: SourceObject) -> bool:
+    return "deletionTimestamp" in mapping_at(pod.document, "metadata")
