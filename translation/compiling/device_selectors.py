@@ -44,15 +44,7 @@ class SelectorCompiler:
         if device_filter.interface is not None:
             name = attributes.interface if isinstance(attributes.interface, str) else None
             yield from self._filter("interface", name, Relation.EQUAL, (device_filter.interface,))
-        if device_filter.models is not None:
-            yield from self._filter(
-                "models", attributes.model, Relation.CONTAINS, device_filter.models
-            )
-        if device_filter.not_models:
-            models = device_filter.not_models
-            yield from self._filter(
-                "not_models", attributes.model, Relation.CONTAINS, models, negated=True
-            )
+        yield from self._of_models()
         if device_filter.uuids is not None:
             yield from self._filter("uuids", attributes.uuid, Relation.ONE_OF, device_filter.uuids)
         if device_filter.not_uuids:
@@ -64,6 +56,20 @@ class SelectorCompiler:
             yield from self._of_label(requirement)
         if device_filter.virtual_function:
             yield from self._of_virtual_functions()
+
+    def _of_models(self) -> Iterator[Selector]:
+        """Yield the selectors of product names."""
+        device_filter, attribute = self._intent.filter, self._device.attributes.model
+        if device_filter.models is not None:
+            yield from self._filter("models", attribute, Relation.CONTAINS, device_filter.models)
+        if device_filter.model_name is not None:
+            names = (device_filter.model_name,)
+            yield from self._filter("models", attribute, Relation.EQUAL, names)
+        if device_filter.not_models:
+            models = device_filter.not_models
+            yield from self._filter(
+                "not_models", attribute, Relation.CONTAINS, models, negated=True
+            )
 
     def _of_label(self, requirement: LabelRequirement) -> Iterator[Selector]:
         """Yield the selector of devices that meet a requirement on a label."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from findings.finding import Code, Finding, error
 from findings.text import quote_text
-from translation.model.intents import annotation_path
+from translation.model.intents import DeviceFilter, annotation_path
 from translation.model.share_amounts import list_items, listed_devices, lower_ascii
 
 NVIDIA_PREFIXES: Final = ("nvidia-",)
@@ -72,3 +72,19 @@ def model_of(item: str, prefixes: Sequence[str]) -> str:
         if lowered_name.startswith(prefix):
             return lowered_name.removeprefix(prefix) or lowered_name
     return lowered_name
+
+
+WHOLE_OR_PART: Final = "the product name is it, where it begins with `NVIDIA ` or `Tesla `; it contains any other, ignoring case"
+_WHOLE_NAMES: Final = ("NVIDIA ", "Tesla ")
+
+
+def filter_of_model(name: str) -> DeviceFilter:
+    """Return the filter of a model by its whole product name, or by a part of one.
+
+    tensor-fusion compares whole names: as a part `NVIDIA L4` would also select `NVIDIA L40S`.
+
+    Source: NexusGPU/tensor-fusion 3e0a490, internal/gpuallocator/filter/gpu_model_filter.go.
+    """
+    if name.startswith(_WHOLE_NAMES):
+        return DeviceFilter(model_name=name)
+    return DeviceFilter(models=(lower_ascii(name),))

@@ -143,6 +143,7 @@ class DeviceFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         models: Models to select; None for any. Likewise `uuids`.
+        model_name: The whole product name of the model, as devices publish it; None for any.
         not_models: Models to exclude. Likewise `not_uuids`.
         resource: The legacy resource name; the profile says which devices it means.
         interface: The name of a network interface of the node.
@@ -151,6 +152,7 @@ class DeviceFilter(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     models: tuple[str, ...] | None = None
+    model_name: str | None = None
     not_models: tuple[str, ...] = ()
     uuids: tuple[str, ...] | None = None
     not_uuids: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ from findings.text import quote_text
 from kube.errors import QuantityError
 from kube.quantity import ZERO, Format, Quantity
 from translation.model.amounts import suggest_amount
+from translation.model.card_types import WHOLE_OR_PART, filter_of_model
 from translation.model.container_names import suggest_container
 from translation.model.intents import (
     DeviceFilter,
@@ -104,7 +105,7 @@ TABLE: Final[Table] = (
         "`cores: <P>`, rounded down. No effect beside TFLOPS. Rejected above 100",
     ),
     annotation(PERCENT[1], KeyOutcome.CAPACITY, "as `vram-limit`"),
-    annotation(MODEL, KeyOutcome.SELECTOR, "the product name contains it, ignoring case"),
+    annotation(MODEL, KeyOutcome.SELECTOR, WHOLE_OR_PART),
     annotation(VENDOR, KeyOutcome.KEPT, "the GPUs are NVIDIA's", case="`NVIDIA`"),
     annotation(VENDOR, KeyOutcome.REFUSED, "request them by their own keys", case="any other"),
     annotation(INDICES, KeyOutcome.REFUSED, "a claim does not select by number on a node"),
@@ -405,7 +406,7 @@ def _filter(pod: LegacyPod, findings: list[Finding]) -> DeviceFilter:
                     "write a name, or remove the annotation",
                 )
             )
-    return DeviceFilter(models=None if model is None else (lower_ascii(model.strip()),))
+    return DeviceFilter() if model is None else filter_of_model(model.strip())
 
 
 def _amounts(pod: LegacyPod, findings: list[Finding]) -> _Amounts:

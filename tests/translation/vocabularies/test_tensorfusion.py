@@ -256,3 +256,29 @@ def test_other_annotations_beside_the_device_plugins_key_are_refused(
 
     assert isinstance(outcome, Refused)
     assert "error ambiguousOwner" in finding_codes(outcome.findings)
+
+
+@pytest.mark.parametrize(
+    ("model", "want"),
+    [
+        ("NVIDIA L4", '.productName == "NVIDIA L4"'),
+        ("Tesla T4", '.productName == "Tesla T4"'),
+        ("A100", '.productName.lowerAscii().contains("a100")'),
+    ],
+)
+def test_a_whole_product_name_is_no_part_of_one(model: str, want: str) -> None:
+    (claim,) = translation_of(requesting(vram_request="8Gi", gpu_model=model)).claims
+
+    (request,) = devices_of(claim)["requests"]
+    expressions = [entry["cel"]["expression"] for entry in request["exactly"]["selectors"]]
+    assert any(want in expression for expression in expressions), expressions
+
+
+@pytest.mark.parametrize(("published", "told"), [("NVIDIA L40S", True), ("NVIDIA L4", False)])
+def test_a_product_name_of_no_device_is_reported(published: str, told: bool) -> None:
+    snapshot = translation_snapshot(driver_slice(HAMI, hami_gpu("24Gi", published)))
+    document = requesting(vram_request="8Gi", gpu_model="NVIDIA L4")
+
+    findings = translation_of(document, snapshot).findings
+
+    assert told == ("warning selectorMatchesNothing" in finding_codes(findings))

@@ -11,6 +11,7 @@ from findings.numbered_names import size_of
 from findings.text import printable, quote_text
 from kube.quantity import Quantity
 from translation.model.intents import DeviceFilter, Intent
+from translation.model.share_amounts import lower_ascii
 from translation.preflight.model.inputs import PreflightInput
 from translation.profiles.device_facts import UNKNOWN
 from translation.profiles.profile import Profile
@@ -61,12 +62,14 @@ def _is_selected(device_filter: DeviceFilter, model: str) -> bool:
     """Return True if a filter selects devices by this product name; see `device_selectors`."""
     if device_filter.models is not None and not any(part in model for part in device_filter.models):
         return False
+    if device_filter.model_name is not None and lower_ascii(device_filter.model_name) != model:
+        return False
     return not any(part in model for part in device_filter.not_models or ())
 
 
 def _model_finding(intent: Intent, models: Sequence[str]) -> Finding:
     model_names = _names(tuple(map(quote_text, models)), MAX_SHOWN)
-    if intent.filter.models is None:
+    if intent.filter.models is None and intent.filter.model_name is None:
         return warning(
             Code.SELECTOR_MATCHES_NOTHING,
             intent.path("not_models"),
@@ -77,7 +80,8 @@ def _model_finding(intent: Intent, models: Sequence[str]) -> Finding:
         Code.SELECTOR_MATCHES_NOTHING,
         intent.path("models"),
         f"no published device has such a product name, and the pod waits; published are {model_names}",
-        "name a published model, or a part of its name",
+        "name a published model"
+        + (", or a part of its name" if intent.filter.model_name is None else ""),
     )
 
 
