@@ -8,9 +8,10 @@ from typing import Any, Final
 import pytest
 
 from kube.manifests.dump import dump_yaml
-from testing.command import drawbridge
+from kube.manifests.reader import read_paths
+from testing.command import ROOT, drawbridge
 from testing.documents import api_object, node
-from testing.migration import daemon_set, plugin_node
+from testing.migration import daemon_set, hami_node, plugin_node
 from testing.plan import changes, planned, prepare
 
 NAME: Final = "nvidia-device-plugin"
@@ -337,6 +338,79 @@ def test_nvidias_plugin_leaves_by_the_label_of_the_driver_that_takes_over(tmp_pa
     plan = planned(tmp_path, [plugin_node("g0"), daemon_set(NAME)], "--settings", settings)
 
     assert [["drawbridge.internal/driver=true"]] == [entry["labels"] for entry in plan["plugins"]]
+
+
+# --- on the nodes of HAMi and Koordinator ---------------------------------------------------------
+
+HAMI: Final = "drawbridge.internal/dra-driver=hami-core-gpu.project-hami.io"
+NOT_ON: Final = {"key": "gpu", "operator": "NotIn", "values": ["on"]}
+
+
+def leaving(*expressions: dict[str, Any]) -> dict[str, Any]:
+    terms = {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"affinity": leaving(NOT_ON)}, {}, {"nodeSelector": {"gpu": "off"}}],
+    ids=["it comes after the switch", "it is there today", "only after the switch"],
+)
+def test_nvidias_plugin_is_kept_from_switched_nodes_of_hami(
+    tmp_path: Path, spec: dict[str, Any]
+) -> None:
+    """With `gpu=off` it started on the drained node, and offered GPUs that the DRA driver hands out, too."""
+    cluster = [hami_node("h0"), hami_node("h1"), daemon_set(NAME, **spec)]
+
+    plan = planned(tmp_path, cluster, "--wave-nodes", 2)
+
+    assert [(NAME, [HAMI])] == [(entry["name"], entry["labels"]) for entry in plan["plugins"]]
+    assert [] == notes(plan)
+
+
+def test_a_plugin_of_both_kinds_of_nodes_leaves_them_by_the_labels_of_both(tmp_path: Path) -> None:
+    cluster = [hami_node("h0"), plugin_node("g0"), daemon_set(NAME, affinity=leaving(NOT_ON))]
+
+    plan = planned(tmp_path, cluster, "--wave-nodes", 2)
+
+    (entry,) = plan["plugins"]
+    assert ["nvidia.com/dra-kubelet-plugin=true", HAMI] == entry["labels"]
+
+
+def test_a_plugin_that_never_comes_to_nodes_of_hami_stays_as_it_is(tmp_path: Path) -> None:
+    plugin = daemon_set(NAME, nodeSelector={"pool": "a"})
+
+    assert [] == planned(tmp_path, [hami_node("h0"), plugin])["plugins"]
+
+
+def test_nvidias_plugin_on_nodes_of_koordinator_leaves_by_the_label_that_they_get(
+    tmp_path: Path,
+) -> None:
+    """It kept away from NVIDIA's label, and these nodes get another one."""
+    sources = read_paths([str(ROOT / "examples/migration/koordinator/before.yaml")])
+    cluster = [dict(source.document) for source in sources]
+
+    plan = planned(tmp_path, [*cluster, daemon_set(NAME)], "--wave-nodes", 1)
+
+    assert [HAMI] == next(entry["labels"] for entry in plan["plugins"] if entry["name"] == NAME)
+
+
+def test_a_plugin_of_the_cloud_that_would_come_to_nodes_of_hami_is_named(tmp_path: Path) -> None:
+    cluster = [hami_node("h0"), hami_node("h1"), managed(affinity=leaving(NOT_ON))]
+
+    plan = planned(tmp_path, cluster, "--wave-nodes", 2)
+
+    (note,) = notes(plan)
+    assert note.startswith("a device plugin, on h0, h1: DaemonSet kube-system/nvidia-gpu-device")
+    assert OF_THE_CLOUD in note
+    assert ["Node//h0", "Node//h1"] == sorted(failed(tmp_path, cluster))
+
+    label = "gke-no-default-nvidia-gpu-device-plugin=true"
+    plan = planned(tmp_path, cluster, "--wave-nodes", 2, "--plugin-label", label)
+
+    assert [] == notes(plan)
+    (wave,) = plan["waves"]
+    assert all(label.partition("=")[0] in entry["labels"] for entry in wave["nodes"])
 
 
 # --- two drivers of a node ------------------------------------------------------------------------

@@ -15,15 +15,14 @@ HAMI: Final = "hami-core-gpu.project-hami.io"
 REGISTRY: Final = [
     {"name": "registry", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}},
 ]
-_EXCLUDED: Final = {
-    "key": "nvidia.com/dra-kubelet-plugin",
-    "operator": "NotIn",
-    "values": ["true"],
-}
+_EXCLUDED: Final = [
+    {"key": "nvidia.com/dra-kubelet-plugin", "operator": "NotIn", "values": ["true"]},
+    {"key": "drawbridge.internal/dra-driver", "operator": "NotIn", "values": [HAMI]},
+]
 KEPT_AWAY: Final = {
     "nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [{"matchExpressions": [_EXCLUDED]}]
+            "nodeSelectorTerms": [{"matchExpressions": _EXCLUDED}]
         }
     }
 }

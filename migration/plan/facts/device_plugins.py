@@ -77,11 +77,23 @@ class DevicePlugins:
         return [source for source in self._plugins if self._comes_to(source, name)]
 
     def offering(self, node: PlannedNode) -> list[SourceObject]:
-        """Return the known plugins of a node that offer its planned resources; NVIDIA's on nodes of HAMi and Koordinator."""
+        """Return the known plugins of a node that offer its planned resources; NVIDIA's on nodes of HAMi and Koordinator.
+
+        A plugin that comes only with the labels of the switch counts, too: one that leaves HAMi's nodes alone by
+        `gpu NotIn [on]` would start when the node gets `gpu=off`.
+
+        Args:
+            node: The node with the labels that it gets.
+        """
         drivers = {vendor.driver for key in node.resources if (vendor := resource_vendor(key))}
         if node.source != Source.DEVICE_PLUGIN:
             drivers = {NVIDIA}
-        return [source for source in self.of_node(node.name) if _driver_of(source) in drivers]
+        return [
+            source
+            for source in self._plugins
+            if _driver_of(source) in drivers
+            and (self._comes_to(source, node.name) or self._comes_after(source, node))
+        ]
 
     def misgiving(self, node: PlannedNode, plugin_label: str) -> str:
         """Explain that a node's device plugin would stay at its switch; empty if it leaves.
@@ -90,9 +102,12 @@ class DevicePlugins:
             node: The node with the labels that it gets.
             plugin_label: The confirmed label that keeps the plugin away; empty without one.
         """
-        if node.source != Source.DEVICE_PLUGIN or plugin_label:
+        if plugin_label:
             return ""
-        reasons = (self._misgiving(node, key) for key in sorted(node.resources))
+        if node.source != Source.DEVICE_PLUGIN:
+            reasons = [_of_cloud(source) for source in self.offering(node)]
+        else:
+            reasons = [self._misgiving(node, key) for key in sorted(node.resources)]
         return next(filter(None, reasons), "")
 
     def _misgiving(self, node: PlannedNode, resource: str) -> str:
@@ -109,13 +124,11 @@ class DevicePlugins:
         if not plugins:
             return f"{self._absence(vendor, resource)}, so the plugin may be part of the node's image or managed by the cloud, and would stay beside the DRA driver: {_FIX}"
         for source in plugins:
-            name = f"DaemonSet {_place(source)}/{source.name}"
-            if is_managed(source):
-                on_gke = f", on GKE {vendor.cloud_label}" if vendor.cloud_label else ""
-                return f"{name} is managed by the cloud, which takes a patch back: {_FIX}{on_gke}"
+            if managed := _of_cloud(source):
+                return managed
             if is_owned_plugin(source):
                 return (
-                    f"{name} is of a {controller_kind(source.document)}, whose operator takes a patch back: let that leave out "
+                    f"{_describe(source)} is of a {controller_kind(source.document)}, whose operator takes a patch back: let that leave out "
                     "the nodes with a label of yours, and name the label with plan --plugin-label KEY=VALUE"
                 )
         return ""
@@ -127,6 +140,16 @@ class DevicePlugins:
         return name in self._hosts.get(key, ()) or (
             node is not None and template is not None and is_eligible(template, node)
         )
+
+    def _comes_after(self, source: SourceObject, planned: PlannedNode) -> bool:
+        """Return True if a DaemonSet's template fits a node with the labels that it gets."""
+        node = self._nodes.get(planned.name)
+        template = self._templates.get((_place(source), source.name))
+        if node is None or template is None:
+            return False
+        labels = {**(node.metadata.labels or {}), **planned.labels}
+        metadata = msgspec.structs.replace(node.metadata, labels=labels)
+        return is_eligible(template, msgspec.structs.replace(node, metadata=metadata))
 
     def _absence(self, vendor: PluginVendor, resource: str) -> str:
         plugins = [source for source in self._plugins if _driver_of(source) == vendor.driver]
@@ -153,6 +176,19 @@ class DevicePlugins:
 def is_owned_plugin(source: SourceObject) -> bool:
     """Return True if an operator puts a plugin's DaemonSet back as it was; NVIDIA's operator follows labels of nodes."""
     return _driver_of(source) != NVIDIA and bool(controller_kind(source.document))
+
+
+def _of_cloud(source: SourceObject) -> str:
+    """Explain that a cloud puts a plugin back as it was; empty if none does."""
+    vendor = plugin_vendor(source)
+    if vendor is None or not is_managed(source):
+        return ""
+    on_gke = f", on GKE {vendor.cloud_label}" if vendor.cloud_label else ""
+    return f"{_describe(source)} is managed by the cloud, which takes a patch back: {_FIX}{on_gke}"
+
+
+def _describe(source: SourceObject) -> str:
+    return f"DaemonSet {_place(source)}/{source.name}"
 
 
 def _driver_of(source: SourceObject) -> str:

@@ -52,9 +52,8 @@ def kept_away(
             own = vendor.driver if vendor is not None else ""
             if (own == NVIDIA and operator) or is_owned_plugin(source):
                 continue
-            # A driver of somebody else may take the devices over, and its label is what the node gets then.
-            is_taken_over = node.source == Source.DEVICE_PLUGIN and own not in node.devices
-            drivers = node.devices if is_taken_over else (own,)
+            # Another driver may take the devices over, as on HAMi's nodes, and its label is what the node gets then.
+            drivers = (own,) if own in node.devices else node.devices
             drivers_of.setdefault((source.namespace, source.name), set()).update(drivers)
     entries = (
         _kept_away(source, drivers_of.get((source.namespace, source.name), koordinator))

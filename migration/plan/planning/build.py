@@ -114,7 +114,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     releases = read_releases(prepared.objects, question.confirmation)
     operator = releases.gpu_operator
     stage = prepared.stage()
-    candidates, blocked = _candidates(prepared, question, operator)
+    candidates, blocked = _candidates(prepared, question, operator, plugins)
     live_nodes = prepared.live_nodes
     blocked += held_by_pods(candidates, prepared.cluster.workloads, live_nodes, prepared.evidence)
     blocked += held_by_daemon_sets(candidates)
@@ -258,7 +258,7 @@ def _complete_wave(
 
 
 def _candidates(
-    prepared: PreparedCluster, question: PlanQuestion, operator: str
+    prepared: PreparedCluster, question: PlanQuestion, operator: str, plugins: DevicePlugins
 ) -> tuple[list[Candidate], list[Held]]:
     """Return the nodes of legacy systems, and those of them that cannot be switched."""
     target_of = partial(find_target, profiles=question.profiles, drivers=question.options.profiles)
@@ -299,37 +299,58 @@ def _candidates(
             blocked.append(Held(object=reference, reason=reason, fix=fix))
         else:
             switched = switch_labels(own, node.source, devices, operator)
-            if question.plugin_label and node.source is Source.DEVICE_PLUGIN:
-                key, _, value = question.plugin_label.partition("=")
-                switched[key] = value
             document = documents.get(node.node, {})
             keys = {device.key for device in node.legacy}
+            planned = PlannedNode(
+                name=node.node,
+                source=node.source.value,
+                devices=devices,
+                resources={
+                    key: amount
+                    for key, amount in sorted(allocatable.get(node.node, {}).items())
+                    if key in keys
+                },
+                uuids=tuple(
+                    device.uuid
+                    for device in node.legacy
+                    if node.source in {Source.HAMI, Source.KOORDINATOR} and device.uuid
+                ),
+                labels=switched,
+                former_labels={label: own.get(label) for label in switched},
+                pool=pool_of(own),
+                annotations=guard_annotations(document),
+                daemon_sets=tuple(daemon_sets.get(node.node, ())),
+            )
             candidates.append(
                 Candidate(
-                    node=PlannedNode(
-                        name=node.node,
-                        source=node.source.value,
-                        devices=devices,
-                        resources={
-                            key: amount
-                            for key, amount in sorted(allocatable.get(node.node, {}).items())
-                            if key in keys
-                        },
-                        uuids=tuple(
-                            device.uuid
-                            for device in node.legacy
-                            if node.source in {Source.HAMI, Source.KOORDINATOR} and device.uuid
-                        ),
-                        labels=switched,
-                        former_labels={label: own.get(label) for label in switched},
-                        pool=pool_of(own),
-                        annotations=guard_annotations(document),
-                        daemon_sets=tuple(daemon_sets.get(node.node, ())),
-                    ),
+                    node=_with_plugin_label(planned, own, question.plugin_label, plugins),
                     notes=tuple(node_notes(own, node.source, devices, operator)),
                 )
             )
     return candidates, blocked
+
+
+def _with_plugin_label(
+    node: PlannedNode, own: Mapping[str, str], plugin_label: str, plugins: DevicePlugins
+) -> PlannedNode:
+    """Return a node with the confirmed label, if a device plugin serves it or would stay there.
+
+    Args:
+        node: The node.
+        own: The labels that it has today.
+        plugin_label: The label, as `key=value`; empty without one.
+        plugins: The cluster's device plugins.
+    """
+    if not plugin_label or (
+        node.source != Source.DEVICE_PLUGIN and not plugins.misgiving(node, "")
+    ):
+        return node
+    key, _, value = plugin_label.partition("=")
+    return msgspec.structs.replace(
+        node,
+        labels={**node.labels, key: value},
+        former_labels={**node.former_labels, key: own.get(key)},
+    )
 
 
 def _expected_devices(
