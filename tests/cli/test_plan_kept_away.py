@@ -1,5 +1,6 @@
 """`drawbridge plan`: DaemonSets of legacy systems stay away from switched nodes, and the preflight sees to it."""
 
+import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,7 +9,8 @@ import pytest
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import ROOT, drawbridge
-from testing.plan import changes, planned
+from testing.migration import daemon_set, plugin_node
+from testing.plan import changes, document, planned
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
 LABEL: Final = "drawbridge.internal/dra-driver"
@@ -103,3 +105,51 @@ def test_the_preflight_fails_while_koordlet_would_stay(
 
     assert line in result.stdout
     assert ("run prepare.sh" in result.stdout) is line.startswith("failed")
+
+
+# --- device plugins since the plan was made -------------------------------------------------------
+
+NAME: Final = "nvidia-device-plugin"
+NVIDIA_LABEL: Final = "nvidia.com/dra-kubelet-plugin"
+NVIDIA_OUT: Final = {"key": NVIDIA_LABEL, "operator": "NotIn", "values": ["true"]}
+STAYS: Final = "it would stay on nodes with nvidia.com/dra-kubelet-plugin=true, beside the driver: "
+
+
+def checks(tmp_path: Path, *plugins: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return the DaemonSets of device plugins, without their namespace, to their states and messages."""
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml([plugin_node("g0"), *plugins]))
+    wave = tmp_path / "plan" / "wave-1"
+    result = drawbridge("verify", "--snapshot", file, "--wave", wave, "--before", "-o", "json")
+    prefix = "DaemonSet/kube-system/"
+    return {
+        check["object"].removeprefix(prefix): (check["state"], check["message"])
+        for check in json.loads(result.stdout)["checks"]
+        if check["object"].startswith(prefix)
+    }
+
+
+def test_the_preflight_names_a_plugin_that_was_installed_anew_under_another_name(
+    tmp_path: Path,
+) -> None:
+    """The planned one was gone, nothing said so, and the new one stayed on the drained node."""
+    planned(tmp_path, [plugin_node("g0"), daemon_set(NAME)])
+    anew = f"nvdp-{NAME}"
+
+    gone = {NAME: ("note", "it is gone, and prepare.sh leaves it out")}
+    stays = {anew: ("failed", f"{STAYS}plan again from a new snapshot")}
+    assert gone | stays == checks(tmp_path, daemon_set(anew))
+    assert gone == checks(tmp_path, daemon_set(anew, affinity=affinity(NVIDIA_OUT)))
+    assert {NAME: ("failed", f"{STAYS}run prepare.sh")} == checks(tmp_path, daemon_set(NAME))
+
+
+def test_the_preflight_names_a_plugin_that_was_planned_with_another_label(tmp_path: Path) -> None:
+    """A plan of an older version kept a plugin from nodes with the label of another driver."""
+    planned(tmp_path, [plugin_node("g0"), daemon_set(NAME)])
+    plan = document(tmp_path)
+    plan["plugins"][0]["labels"] = [f"{LABEL}={HAMI}"]
+    (tmp_path / "plan" / "plan.yaml").write_text(dump_yaml([plan]))
+
+    now = checks(tmp_path, daemon_set(NAME, affinity=affinity(LEFT_OUT)))
+
+    assert {NAME: ("failed", f"{STAYS}plan again from a new snapshot")} == now

@@ -41,7 +41,7 @@ from migration.plan.facts.environment import (
     managed_note,
     read_managed,
 )
-from migration.plan.facts.kept_away import missing_labels
+from migration.plan.facts.kept_away import kept_away, missing_labels
 from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.vendors import NVIDIA, unmap_command
 from migration.plan.facts.work import Restart, describe_work, read_restart
@@ -107,7 +107,7 @@ def check_before(
         *_check_wide_mappings(plan, wide_mappings),
         *_check_drivers(plan, wave, view),
         *check_tolerations(plan, wave, view),
-        *_check_kept_away(plan, view),
+        *_check_kept_away(plan, wave, view),
         *_check_namespaces(wave, view),
         *check_unchanged(plan, wave, view),
         *_restart_notes(wave, view),
@@ -279,8 +279,17 @@ def _check_drivers(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]
             yield failed_check(reference, f"{missing}: install the driver, see prepare.sh")
 
 
-def _check_kept_away(plan: Plan, view: ClusterView) -> Iterator[Check]:
-    """Check that DaemonSets of legacy systems leave the nodes that are switched."""
+def _check_kept_away(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
+    """Check that DaemonSets of legacy systems leave the nodes that are switched.
+
+    One that has come since the plan was made, under another name, is not in the plan, and an older version of the command
+    may have planned another label.
+    """
+    plugins = DevicePlugins(view.objects)
+    staying = {
+        (entry.namespace, entry.name): entry.labels
+        for entry in kept_away(view.objects, plan.gpu_operator, wave.nodes, plugins)
+    }
     documents = {
         (source.namespace or "default", source.name): source.document
         for source in view.objects
@@ -299,8 +308,19 @@ def _check_kept_away(plan: Plan, view: ClusterView) -> Iterator[Check]:
             yield failed_check(
                 reference, f"it would stay on nodes with {where}, beside the driver: run prepare.sh"
             )
-        elif document is not None:
+        elif document is None:
+            yield note_check(reference, "it is gone, and prepare.sh leaves it out")
+        elif (plugin.namespace, plugin.name) not in staying:
             yield ok_check(reference, f"leaves nodes with {labels}")
+        else:
+            continue
+        staying.pop((plugin.namespace, plugin.name), None)
+    for (namespace, name), required in sorted(staying.items()):
+        where = " or ".join(missing_labels(documents[namespace, name], required))
+        yield failed_check(
+            f"{DAEMON_SET}/{namespace}/{name}",
+            f"it would stay on nodes with {where}, beside the driver: plan again from a new snapshot",
+        )
 
 
 def _check_namespaces(wave: Wave, view: ClusterView) -> Iterator[Check]:
