@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -14,10 +14,7 @@ import msgspec
 from allocator.model.feature_gates import Features
 from answers.cluster.audit_log import lines_of, read_claims
 from answers.cluster.verify import (
-    ORPHANED_RESERVATION,
     ClaimWrite,
-    VerifyAnswer,
-    Violation,
     confirm_orphans,
     has_orphans,
     verify_history,
@@ -35,7 +32,6 @@ from cli.flags.durations import DurationType
 from cli.flags.feature_gates import feature_gates
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
-from cli.output.layout import format_table
 from cli.output.progress import LongRun
 from cli.output.standard_error import print_line, print_notes
 from cli.reading.cluster_documents import (
@@ -50,6 +46,7 @@ from cli.reading.options import read_cluster, with_unread_cluster
 from cli.reading.webhook_state import read_webhook
 from cli.runbooks.plan_folder import find_plan, read_plan
 from cli.verbs.verify.parameters import expect_devices_flag
+from cli.verbs.verify.text import NOT_RIGHT, format_checks, lines_of_answer
 from findings.text import count_text, printable, reference_text
 from kube.client.client import Client
 from kube.errors import ConfigError, KubeError
@@ -57,7 +54,6 @@ from migration.assessment.assumed import kept_device_keys, whole_device_keys
 from migration.plan.checks.before import check_budgets, check_work
 from migration.plan.checks.checks import (
     Check,
-    State,
     WaveAnswer,
     check_node,
     check_wave,
@@ -83,7 +79,6 @@ NEEDED: Final = frozenset({"resourceclaims", "resourceslices", "pods"})
 """Resources without which nothing can be said about allocations."""
 
 
-_NOT_RIGHT: Final = frozenset({State.WAITING, State.FAILED})
 NODE_KINDS: Final = ("Node", "ResourceSlice", "DeviceTranslationProfile")
 """The kinds that a check of one node reads; a large cluster has many more objects."""
 BUDGET_KINDS: Final = ("Node", "Pod", "PodDisruptionBudget")
@@ -249,7 +244,7 @@ def _verify_allocations(
     if output != Output.TEXT:
         click.echo(format_document(output, msgspec.json.encode(answer), Report.VERIFY))
     else:
-        click.echo("\n".join(map(printable, _lines(answer))))
+        click.echo("\n".join(map(printable, lines_of_answer(answer))))
     sys.exit(1 if answer.violations else 0)
 
 
@@ -262,7 +257,7 @@ def _verify_wave(flags: DocumentFlags, question: Question, wait: Duration, outpu
     if output != Output.TEXT:
         click.echo(format_document(output, msgspec.json.encode(answer), Report.VERIFY))
     else:
-        click.echo(_format_checks(answer))
+        click.echo(format_checks(answer))
     sys.exit(0 if answer.is_ok else 1)
 
 
@@ -316,7 +311,7 @@ def _read_facts(flags: DocumentFlags, question: Question) -> WebhookFacts | None
 
 def _waiting_for(checks: Sequence[Check]) -> str:
     """Return the number of checks that are waited for, and the first of them."""
-    wrong = [check for check in checks if check.state in _NOT_RIGHT]
+    wrong = [check for check in checks if check.state in NOT_RIGHT]
     reference = reference_text(wrong[0].object)
     first = printable(f"{reference}: {wrong[0].message}")
     return f"waiting for {len(wrong)} of {count_text(len(checks), 'check')}, first {first}"
@@ -446,23 +441,6 @@ def _read_plan(wave: str) -> tuple[Plan, int]:
     return read_plan(folder), int(text[:9])
 
 
-def _format_checks(answer: WaveAnswer) -> str:
-    table = format_table(
-        ("STATE", "OBJECT", "WHAT"),
-        (
-            (check.state.value, reference_text(check.object), check.message)
-            for check in answer.checks
-        ),
-    )
-    wrong = sum(check.state in _NOT_RIGHT for check in answer.checks)
-    end = (
-        "all is as expected"
-        if not wrong
-        else f"{wrong} of {len(answer.checks)} are not as expected"
-    )
-    return f"{table}\n\n{end}"
-
-
 # --- allocations ----------------------------------------------------------------------------------
 
 
@@ -473,27 +451,3 @@ def _state(cluster_objects: ClusterObjects) -> ClusterState:
     for fault in faults:
         print_line(fault.line())
     return build_state(objects)
-
-
-def _lines(answer: VerifyAnswer) -> Iterator[str]:
-    yield from map(_line, answer.violations)
-    for entry in answer.unpublished:
-        yield (
-            f"note: claim {entry.claim} has {entry.device}, which no complete pool of ResourceSlices publishes: look "
-            "at its node and its driver"
-        )
-    number = len(answer.violations)
-    wrong = "nothing is wrong" if not number else f"{number} {'is' if number == 1 else 'are'} wrong"
-    yield f"{answer.allocations} allocations compared, {wrong}"
-
-
-def _line(violation: Violation) -> str:
-    time_ = f"{violation.time} " if violation.time else ""
-    if violation.code == ORPHANED_RESERVATION:
-        return f"{time_}{violation.code}: claim {violation.claim} is {violation.message}"
-    others = f"; used by {', '.join(violation.others)}" if violation.others else ""
-    user = f" (written by {violation.user})" if violation.user else ""
-    return (
-        f"{time_}{violation.code}: claim {violation.claim} has {violation.device}: "
-        f"{violation.message}{others}{user}"
-    )

@@ -1,0 +1,54 @@
+"""The texts of `drawbridge verify`: contradictions of allocations, and checks of a wave."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from answers.cluster.verify import ORPHANED_RESERVATION, VerifyAnswer, Violation
+from cli.output.layout import format_table
+from findings.text import reference_text
+from migration.plan.checks.checks import State, WaveAnswer
+
+NOT_RIGHT: Final = frozenset({State.WAITING, State.FAILED})
+
+
+def format_checks(answer: WaveAnswer) -> str:
+    """Return the table of the checks, and whether all is as expected."""
+    table = format_table(
+        ("STATE", "OBJECT", "WHAT"),
+        (
+            (check.state.value, reference_text(check.object), check.message)
+            for check in answer.checks
+        ),
+    )
+    wrong = sum(check.state in NOT_RIGHT for check in answer.checks)
+    end = (
+        "all is as expected"
+        if not wrong
+        else f"{wrong} of {len(answer.checks)} are not as expected"
+    )
+    return f"{table}\n\n{end}"
+
+
+def lines_of_answer(answer: VerifyAnswer) -> Iterator[str]:
+    """Yield a line for each contradiction, and the last line with their number."""
+    yield from map(_line, answer.violations)
+    for entry in answer.unpublished:
+        yield (
+            f"note: claim {entry.claim} has {entry.device}, which no complete pool of ResourceSlices publishes: look "
+            "at its node and its driver"
+        )
+    number = len(answer.violations)
+    wrong = "nothing is wrong" if not number else f"{number} {'is' if number == 1 else 'are'} wrong"
+    yield f"{answer.allocations} allocations compared, {wrong}"
+
+
+def _line(violation: Violation) -> str:
+    time_ = f"{violation.time} " if violation.time else ""
+    if violation.code == ORPHANED_RESERVATION:
+        return f"{time_}{violation.code}: claim {violation.claim} is {violation.message}"
+    others = f"; used by {', '.join(violation.others)}" if violation.others else ""
+    user = f" (written by {violation.user})" if violation.user else ""
+    return (
+        f"{time_}{violation.code}: claim {violation.claim} has {violation.device}: "
+        f"{violation.message}{others}{user}"
+    )
