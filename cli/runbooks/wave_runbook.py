@@ -14,7 +14,7 @@ from cli.runbooks.restart_runbook import recreation_lines, restart_lines, return
 from cli.runbooks.shell import command, comment, quoted
 from findings.text import count_text, reference_text
 from kube.names import GROUP
-from migration.assessment.node_devices import Source
+from migration.assessment.node_devices import GPU, Source
 from migration.plan.facts.environment import KUSTOMIZE
 from migration.plan.facts.vendors import driver_label
 from migration.plan.facts.work import describe_work
@@ -421,7 +421,9 @@ def _delete_pods(entry: PlannedDaemonSet, node: str) -> str:
 def _published_lines(node: PlannedNode, verify: str) -> Iterator[str]:
     """Yield the commands that wait for the devices of a DRA driver."""
     expected = (f"--expect-devices={driver}={number}" for driver, number in node.devices.items())
-    flags = (f"--node={node.name}", *expected, f"--wait={NODE_TIMEOUT}")
+    # Other vendors' devices stay with their device plugins. Koordinator's nodes offer none of the plan's.
+    resources = (f"--resource={key}" for key in node.resources or (GPU,))
+    flags = (f"--node={node.name}", *expected, *resources, f"--wait={NODE_TIMEOUT}")
     yield f"{verify} {command(*flags)}"
     if node.source == Source.KOORDINATOR:
         yield "# koordlet has left the node with its label; what it registered would stay, and be allocated."

@@ -615,6 +615,7 @@ def test_a_switch_drains_labels_waits_and_opts_in(tmp_path: Path) -> None:
 
     switch = commands(script(tmp_path, "switch", folder="hami"))
 
+    expected = f"hami-core-gpu.project-hami.io=2 --resource={GPU}"
     begin = switch.index("kubectl cordon hami-1")
     assert switch[begin : begin + 7] == [
         "kubectl cordon hami-1",
@@ -622,7 +623,7 @@ def test_a_switch_drains_labels_waits_and_opts_in(tmp_path: Path) -> None:
         "check_budgets hami-1",
         "kubectl drain hami-1 --ignore-daemonsets --delete-emptydir-data --timeout=30m",
         f"kubectl label node hami-1 --overwrite {HAMI_DRIVER} gpu=off",
-        "drawbridge verify --live --node=hami-1 --expect-devices=hami-core-gpu.project-hami.io=2 --wait=10m",
+        f"drawbridge verify --live --node=hami-1 --expect-devices={expected} --wait=10m",
         "kubectl uncordon hami-1",
     ]
     opted_in = ("namespace/team", {"drawbridge.internal/translate": (None, "true")})
@@ -713,6 +714,7 @@ def test_what_koordinator_registered_goes_with_its_agent(tmp_path: Path) -> None
     # The driver publishes the devices once the agent has left.
     (place,) = (number for number, line in enumerate(switch) if line == delete)
     assert switch[place - 1].startswith("drawbridge verify --live --node=koord-0 ")
+    assert " --resource=nvidia.com/gpu " in switch[place - 1]
     assert switch[place + 1] == "kubectl uncordon koord-0"
     assert delete not in commands(script(tmp_path, "rollback"))
     assert not any("hami-0" in line for line in switch if line.startswith("kubectl delete"))

@@ -526,6 +526,34 @@ def test_only_devices_of_the_expected_driver_count_for_a_node(tmp_path: Path) ->
     assert 0 == verify(tmp_path, nics, *call, 2).exit_code
 
 
+@pytest.mark.parametrize(
+    ("offered", "resources", "status"),
+    [
+        ({"intel.com/qat": "16"}, [GPU], 0),
+        ({"intel.com/qat": "16"}, [GPU, "intel.com/qat"], 1),
+        ({"intel.com/qat": "0"}, [GPU, "intel.com/qat"], 0),
+        # A script of an earlier version.
+        ({"intel.com/qat": "16"}, [], 1),
+        # HAMi may give the cards another name, and the device plugin of NVIDIA may come to them.
+        ({"example.com/vgpu": "20"}, ["example.com/vgpu"], 1),
+        ({GPU: "2"}, ["example.com/vgpu"], 1),
+        ({"nvidia.com/mig-1g.5gb": "2"}, [GPU], 1),
+    ],
+)
+def test_a_node_may_offer_devices_that_the_plan_leaves(
+    tmp_path: Path, offered: Mapping[str, str], resources: Sequence[str], status: int
+) -> None:
+    """A HAMi node with cards of QAT stayed drained: its script waited for their device plugin to leave."""
+    objects = after()
+    (node,) = (o for o in objects if o["kind"] == "Node" and o["metadata"]["name"] == "hami-1")
+    node["status"] = node["status"] | {"allocatable": {GPU: "0", **offered}}
+    keys = [f"--resource={key}" for key in resources]
+
+    result = verify(tmp_path, objects, "--node", "hami-1", "--expect-devices", f"{HAMI}=2", *keys)
+
+    assert status == result.exit_code, result.stdout
+
+
 def test_a_wave_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -541,6 +569,8 @@ def test_a_wave_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     [
         (("--before",), "--before requires --wave"),
         (("--expect-devices", "1"), "--expect-devices requires --node"),
+        (("--resource", GPU), "--resource requires --node"),
+        (("--node", "a", "--before", "--resource", GPU), "--resource requires --node"),
         (("--node", "a", "--expect-devices", "0"), "write DRIVER=N, such as"),
         (("--node", "a", "--expect-devices", "=8"), "write DRIVER=N, such as"),
         (("--node", "a", "--expect-devices", "gpu.nvidia.com"), "write DRIVER=N, such as"),

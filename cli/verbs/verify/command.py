@@ -45,7 +45,7 @@ from cli.reading.cluster_state import ClusterFlags
 from cli.reading.options import read_cluster, with_unread_cluster
 from cli.reading.webhook_state import read_webhook
 from cli.runbooks.plan_folder import find_plan, read_plan
-from cli.verbs.verify.parameters import expect_devices_flag
+from cli.verbs.verify.parameters import expect_devices_flag, resource_flag
 from cli.verbs.verify.text import NOT_RIGHT, format_checks, lines_of_answer
 from findings.text import count_text, printable, reference_text
 from kube.client.client import Client
@@ -152,6 +152,7 @@ def _with_profiles(command: Callable[..., None]) -> Callable[..., None]:
     "--node", metavar="NAME", help="Check that a node has DRA devices, and no device plugin."
 )
 @expect_devices_flag
+@resource_flag
 @click.option(
     "--wait",
     type=DurationType(),
@@ -172,6 +173,7 @@ def verify(
     webhook: bool,
     node: str | None,
     expect_devices: Mapping[str, int],
+    resources: Sequence[str],
     wait: Duration | None,
     output: str,
 ) -> None:
@@ -189,7 +191,7 @@ def verify(
         question
         for question in (
             _ask_webhook(wave) if webhook else _ask_wave(wave, before=before),
-            _ask_node(node, expect_devices, before=before, budgets=budgets),
+            _ask_node(node, expect_devices, resources, before=before, budgets=budgets),
         )
         if question
     ]
@@ -201,6 +203,8 @@ def verify(
         raise click.UsageError("--budgets requires --node, and not --before.")
     if expect_devices and (node is None or before or budgets):
         raise click.UsageError("--expect-devices requires --node, and not --before or --budgets.")
+    if resources and (node is None or before or budgets):
+        raise click.UsageError("--resource requires --node, and not --before or --budgets.")
     if wait is not None and (not questions or cluster_flags.snapshots):
         raise click.UsageError("--wait requires --wave, --node or --webhook, and a live cluster.")
     if webhook and cluster_flags.snapshots:
@@ -399,7 +403,12 @@ def _check_cluster(
 
 
 def _ask_node(
-    node: str | None, expected: Mapping[str, int], *, before: bool, budgets: bool
+    node: str | None,
+    expected: Mapping[str, int],
+    resources: Sequence[str] = (),
+    *,
+    before: bool,
+    budgets: bool,
 ) -> Question | None:
     """Return the question about a node; None without one."""
     if node is None:
@@ -418,9 +427,12 @@ def _ask_node(
         lambda documents, _: check_node(
             node,
             expected or {"": 1},
-            whole_device_keys(
-                documents.profiles.values(),
-                kept_device_keys(documents.profiles, documents.options),
+            (
+                *resources,
+                *whole_device_keys(
+                    () if resources else documents.profiles.values(),
+                    kept_device_keys(documents.profiles, documents.options),
+                ),
             ),
             view_cluster(documents.objects, DEFAULT_NAMESPACE),
         ),

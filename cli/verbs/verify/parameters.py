@@ -45,3 +45,15 @@ def expect_devices_flag(command: Callable[..., None]) -> Callable[..., None]:
         help="With --node, the least number of published devices of a driver, or of all drivers together; "
         "1 of all by default. Repeatable, once for each driver.",
     )(command)
+
+
+def resource_flag(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the option for the resource names that a node's device plugins may not offer any more."""
+    return click.option(
+        "--resource",
+        "resources",
+        multiple=True,
+        metavar="KEY",
+        help="With --node, a resource name that no device plugin may offer any more; NVIDIA's GPUs and MIG devices are "
+        "among them. Those of all profiles by default. Repeatable.",
+    )(command)

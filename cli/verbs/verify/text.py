@@ -12,7 +12,7 @@ NOT_RIGHT: Final = frozenset({State.WAITING, State.FAILED})
 
 
 def format_checks(answer: WaveAnswer) -> str:
-    """Return the table of the checks, and whether all is as expected."""
+    """Return the table of the checks, with the number of those that are not as expected."""
     table = format_table(
         ("STATE", "OBJECT", "WHAT"),
         (
