@@ -330,6 +330,44 @@ def test_a_plugin_that_nobody_knows_is_named_as_far_as_it_can_be(tmp_path: Path)
     assert {} == failed(tmp_path, cluster)
 
 
+GPU_LABEL: Final = "gke-no-default-nvidia-gpu-device-plugin"
+TPU_LABEL: Final = "gke-no-default-tpu-device-plugin"
+OWN_LABEL: Final = "example.com/no-plugin"
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "on_gpus", "on_tpus", "left"),
+    [
+        ([], [], [], ["a0, a1", "g0"]),
+        ([GPU_LABEL], [GPU_LABEL], [], ["a0, a1"]),
+        ([TPU_LABEL], [], [TPU_LABEL], ["g0"]),
+        ([GPU_LABEL, TPU_LABEL], [GPU_LABEL], [TPU_LABEL], []),
+        ([OWN_LABEL], [OWN_LABEL], [OWN_LABEL], []),
+    ],
+    ids=["none", "of GPUs", "of TPUs", "of both", "of the team"],
+)
+def test_a_label_of_gke_answers_for_its_own_vendor_only(
+    tmp_path: Path, confirmed: list[str], on_gpus: list[str], on_tpus: list[str], left: list[str]
+) -> None:
+    """One label silenced the notes on all vendors, and TPUs got that of GPUs."""
+    tpu_plugin = plugin("tpu-device-plugin", "gke.gcr.io/tpu-device-plugin")
+    tpu_plugin["metadata"]["labels"] = {"addonmanager.kubernetes.io/mode": "Reconcile"}
+    cluster = [*vendor_nodes("google.com/tpu"), plugin_node("g0"), managed(), tpu_plugin]
+    flags = ("--plugin-label", ",".join(f"{key}=true" for key in confirmed)) if confirmed else ()
+
+    plan = planned(tmp_path, cluster, "--wave-nodes", 3, *flags)
+
+    labels = {
+        node["name"]: [key for key in node["labels"] if "plugin" in key and "dra" not in key]
+        for wave in plan["waves"]
+        for node in wave["nodes"]
+    }
+    assert {"g0": on_gpus, "a0": on_tpus, "a1": on_tpus} == labels
+    assert left == sorted(note.split(": ")[0].partition("on ")[2] for note in notes(plan))
+    nodes = sorted(name.removeprefix("Node//") for name in failed(tmp_path, cluster))
+    assert ", ".join(left).split(", ") == (nodes or [""])
+
+
 def test_nvidias_plugin_leaves_by_the_label_of_the_driver_that_takes_over(tmp_path: Path) -> None:
     """The settings give its GPUs to another driver, and the plugin kept away from NVIDIA's label alone."""
     settings = tmp_path / "settings.yaml"

@@ -127,7 +127,7 @@ def test_where_daemon_sets_cannot_be_read_a_plugin_may_be_there(tmp_path: Path) 
     assert ["note"] == states
 
 
-@pytest.mark.parametrize("label", ["$(reboot)", "key", "=value", "a=b c"])
+@pytest.mark.parametrize("label", ["$(reboot)", "key", "=value", "a=b c", "a=b,", "a=b,c"])
 def test_a_plugin_label_is_a_label(tmp_path: Path, label: str) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text(dump_yaml([plugin_node("gpu-0")]))

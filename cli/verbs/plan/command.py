@@ -85,9 +85,10 @@ class _Percentage(click.IntRange):
 )
 @click.option(
     "--plugin-label",
-    metavar="KEY=VALUE",
+    metavar="KEY=VALUE[,...]",
     default="",
-    help="The node label that keeps away a device plugin that no DaemonSet shows, or that a cloud or an operator manages.",
+    help="The node label that keeps away a device plugin that no DaemonSet shows, or that a cloud or an operator manages. "
+    "A label of GKE is set on nodes of its own vendor only.",
 )
 @click.option(
     "--format",
@@ -213,8 +214,8 @@ def _confirmation(driver_release: str, gpu_operator: str) -> Confirmation:
 
 
 def _checked_label(text: str) -> str:
-    """Return a label as `kubectl label` sets it, or nothing."""
-    if text and _LABEL.fullmatch(text) is None:
+    """Return labels as `kubectl label` sets them, with commas between them, or nothing."""
+    if text and not all(map(_LABEL.fullmatch, text.split(","))):
         raise click.UsageError(f"--plugin-label is KEY=VALUE, as of a label, not {text}")
     return text
 

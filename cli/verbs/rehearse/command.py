@@ -71,7 +71,7 @@ _UNTOUCHED: Final = (
     help="The values that the release of --driver-release has to keep, which prepare.sh of the plan asks for.",
 )
 @click.option("--gpu-operator", metavar="VERSION|none", default="", help="As of plan.")
-@click.option("--plugin-label", metavar="KEY=VALUE", default="", help="As of plan.")
+@click.option("--plugin-label", metavar="KEY=VALUE[,...]", default="", help="As of plan.")
 @PROFILES_FLAG
 @click.option(
     "--settings", type=FILE_NAME, metavar="FILE", help="Settings file of the cluster's processes."

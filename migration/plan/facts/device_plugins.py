@@ -25,6 +25,7 @@ from migration.plan.facts.vendors import (
     NVIDIA,
     OPERATOR_PREFIX,
     PluginVendor,
+    cloud_driver,
     is_managed,
     is_plugin,
     plugin_vendor,
@@ -85,9 +86,7 @@ class DevicePlugins:
         Args:
             node: The node with the labels that it gets.
         """
-        drivers = {vendor.driver for key in node.resources if (vendor := resource_vendor(key))}
-        if node.source != Source.DEVICE_PLUGIN:
-            drivers = {NVIDIA}
+        drivers = _vendor_drivers(node) - {""}
         return [
             source
             for source in self._plugins
@@ -100,14 +99,17 @@ class DevicePlugins:
 
         Args:
             node: The node with the labels that it gets.
-            plugin_label: The confirmed label that keeps the plugin away; empty without one.
+            plugin_label: The confirmed labels that keep plugins away, as in the plan.
         """
-        if plugin_label:
-            return ""
         if node.source != Source.DEVICE_PLUGIN:
-            reasons = [_of_cloud(source) for source in self.offering(node)]
+            is_confirmed = bool(confirmed_labels(node, plugin_label))
+            reasons = [] if is_confirmed else [_of_cloud(source) for source in self.offering(node)]
         else:
-            reasons = [self._misgiving(node, key) for key in sorted(node.resources)]
+            reasons = [
+                self._misgiving(node, key)
+                for key in sorted(node.resources)
+                if not _labels_against(_driver_of_resource(key), plugin_label)
+            ]
         return next(filter(None, reasons), "")
 
     def _misgiving(self, node: PlannedNode, resource: str) -> str:
@@ -171,6 +173,40 @@ class DevicePlugins:
             f"the device plugin that offers {resource} is not known{candidates}, so nothing keeps it away, and it would stay "
             f"beside the DRA driver: {_AFFINITY_FIX}"
         )
+
+
+def confirmed_labels(node: PlannedNode, plugin_label: str) -> dict[str, str]:
+    """Return the confirmed labels that keep device plugins from a node.
+
+    Args:
+        node: The node.
+        plugin_label: The confirmed labels of all nodes, as `key=value`, with commas between them.
+    """
+    labels: dict[str, str] = {}
+    for driver in sorted(_vendor_drivers(node)):
+        labels |= _labels_against(driver, plugin_label)
+    return labels
+
+
+def _labels_against(driver: str, plugin_label: str) -> dict[str, str]:
+    """Return the confirmed labels for the plugins of a driver's vendor: that of a cloud for another vendor is none."""
+    return dict(
+        label.split("=", 1)
+        for label in plugin_label.split(",")
+        if label and cloud_driver(label) in {"", driver}
+    )
+
+
+def _vendor_drivers(node: PlannedNode) -> set[str]:
+    """Return the DRA drivers of the vendors of a node's device plugins; an empty one for unknown vendors."""
+    if node.source != Source.DEVICE_PLUGIN:
+        return {NVIDIA}
+    return {_driver_of_resource(key) for key in node.resources}
+
+
+def _driver_of_resource(resource: str) -> str:
+    vendor = resource_vendor(resource)
+    return vendor.driver if vendor is not None else ""
 
 
 def is_owned_plugin(source: SourceObject) -> bool:

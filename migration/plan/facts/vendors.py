@@ -263,6 +263,11 @@ def resource_vendor(resource: str) -> PluginVendor | None:
     return next((vendor for vendor in _VENDORS if resource.startswith(vendor.resources)), None)
 
 
+def cloud_driver(label: str) -> str:
+    """Return the DRA driver of the vendor with a label of a cloud, as `key=value`; empty for other labels."""
+    return next((vendor.driver for vendor in _VENDORS if vendor.cloud_label == label), "")
+
+
 def is_plugin(source: SourceObject) -> bool:
     """Return True if a DaemonSet is a device plugin of a known vendor."""
     return plugin_vendor(source) is not None

@@ -405,8 +405,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         held: Nodes, namespaces and workloads without a wave, and preparations that nobody confirmed.
         cluster: The cluster that the plan is for.
         format: `kustomize` if objects are changed by a repository; empty if by kubectl.
-        plugin_label: The label that keeps the device plugin from a node, as `key=value`; empty
-            without one.
+        plugin_label: The labels that keep device plugins from nodes, as `key=value` with commas between
+            them; empty without one.
         managed: Object that is changed, as `Kind/namespace/name`, to what manages it.
         proposals: The proposals that a person has to confirm before anything is run.
         spare_nodes: The number of nodes of each side that may be lost after every wave, else something is held.

@@ -21,7 +21,7 @@ from migration.assessment.gates import check_shares
 from migration.assessment.node_devices import NodeDevices, Source
 from migration.assessment.outcomes import mapped_classes
 from migration.plan.facts.confirmed import read_releases
-from migration.plan.facts.device_plugins import DevicePlugins
+from migration.plan.facts.device_plugins import DevicePlugins, confirmed_labels
 from migration.plan.facts.driver_nodes import read_driver_nodes
 from migration.plan.facts.driver_values import read_driver_values
 from migration.plan.facts.environment import (
@@ -333,23 +333,21 @@ def _candidates(
 def _with_plugin_label(
     node: PlannedNode, own: Mapping[str, str], plugin_label: str, plugins: DevicePlugins
 ) -> PlannedNode:
-    """Return a node with the confirmed label, if a device plugin serves it or would stay there.
+    """Return a node with the confirmed labels, if a device plugin serves it or would stay there.
 
     Args:
         node: The node.
         own: The labels that it has today.
-        plugin_label: The label, as `key=value`; empty without one.
+        plugin_label: The confirmed labels, as in the plan.
         plugins: The cluster's device plugins.
     """
-    if not plugin_label or (
-        node.source != Source.DEVICE_PLUGIN and not plugins.misgiving(node, "")
-    ):
+    confirmed = confirmed_labels(node, plugin_label)
+    if not confirmed or (node.source != Source.DEVICE_PLUGIN and not plugins.misgiving(node, "")):
         return node
-    key, _, value = plugin_label.partition("=")
     return msgspec.structs.replace(
         node,
-        labels={**node.labels, key: value},
-        former_labels={**node.former_labels, key: own.get(key)},
+        labels={**node.labels, **confirmed},
+        former_labels={**node.former_labels, **{key: own.get(key) for key in confirmed}},
     )
 
 
