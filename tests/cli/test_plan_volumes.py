@@ -15,7 +15,7 @@ from kube.manifests.reader import read_paths
 from kube.manifests.source import SourceObject
 from migration.plan.facts.volumes import Volumes, on_reachable_nodes
 from testing.command import drawbridge
-from testing.documents import api_object, namespace
+from testing.documents import api_object, namespace, node
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 
 Documents = Sequence[Mapping[str, Any]]
@@ -128,6 +128,36 @@ def test_a_node_is_held_whose_pod_finds_no_devices_in_its_zone(tmp_path: Path) -
 
     assert [["gpu-2"]] == nodes_of_waves(plan)
     assert {"Node//gpu-0", "Node//gpu-1"} == {entry["object"] for entry in plan["held"]}
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_planned"), [({GPU: "1"}, True), (SHARE, False)], ids=["by keys", "by claims"]
+)
+def test_a_pod_waits_for_the_only_node_with_devices_of_its_zone(
+    tmp_path: Path, limits: Mapping[str, str], *, is_planned: bool
+) -> None:
+    """A node without devices in the zone made the volume one of several nodes, and the pod held its node for ever."""
+    zones = {"gpu-0": "a", "gpu-1": "b", "gpu-2": "b"}
+    make = plugin_node if is_planned else hami_node
+    nodes = [with_labels(make(name), zone=zone) for name, zone in zones.items()]
+    nodes.append(with_labels(node("cpu-0", {}, {}, {}), zone="a"))
+    pods = workload("db", limits, ["gpu-0"], kind="StatefulSet", volumes=[volume("data")])
+
+    plan = planned(tmp_path, [*nodes, *pods, *disk("data", term(ZONE, "a"))])
+
+    held = {entry["object"]: entry["reason"] for entry in plan["held"]}
+    switched = [name for (name,) in nodes_of_waves(plan)]
+    notes = " ".join(note for wave in plan["waves"] for note in wave["notes"])
+    assert is_planned is ("gpu-0" in switched)
+    assert is_planned is ("evict all pods of StatefulSet/team/db" in notes)
+    if is_planned:
+        assert {} == held
+        (work,) = (work for wave in plan["waves"] for work in wave["work"])
+        assert "so it waits until this one is back" in " ".join(work["reasons"])
+    else:
+        assert (
+            "run on it with a PersistentVolume of it, and would get claims" in held["Node//gpu-0"]
+        )
 
 
 def test_pods_get_claims_once_each_zone_of_their_volumes_has_a_driver(tmp_path: Path) -> None:

@@ -33,7 +33,11 @@ _JOB: Final = ("batch/v1", "Job")
 _Jobs = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
-def read_work(objects: Sequence[SourceObject], namespace: str) -> dict[str, list[PlannedWork]]:
+def read_work(
+    objects: Sequence[SourceObject],
+    namespace: str,
+    at_home: Collection[tuple[str, str]] = (),
+) -> dict[str, list[PlannedWork]]:
     """Return node to the pods that lose something when they are evicted, by namespace and name.
 
     Pods of DaemonSets and of files stay where they are, and are not among them.
@@ -41,6 +45,7 @@ def read_work(objects: Sequence[SourceObject], namespace: str) -> dict[str, list
     Args:
         objects: The cluster's objects.
         namespace: The namespace for objects that name none.
+        at_home: Namespace and name of the pods on the only node with devices for them that reaches their volumes.
     """
     jobs = {
         (source.namespace or namespace, source.name): source.document
@@ -52,7 +57,7 @@ def read_work(objects: Sequence[SourceObject], namespace: str) -> dict[str, list
     works: dict[str, list[PlannedWork]] = {}
     for source in objects:
         if (source.api_version, source.kind) == ("v1", "Pod"):
-            work = _work(source, source.namespace or namespace, jobs, volumes)
+            work = _work(source, source.namespace or namespace, jobs, volumes, at_home)
             if work is not None:
                 work = _with_job(work, jobs, members)
                 works.setdefault(work.node, []).append(work)
@@ -155,7 +160,11 @@ def ends_as_it_is(group: Workload | None) -> bool:
 
 
 def _work(
-    source: SourceObject, namespace: str, jobs: _Jobs, volumes: Volumes
+    source: SourceObject,
+    namespace: str,
+    jobs: _Jobs,
+    volumes: Volumes,
+    at_home: Collection[tuple[str, str]],
 ) -> PlannedWork | None:
     """Return a pod as work; None if it loses nothing, or does not run."""
     pod = source.document
@@ -178,6 +187,10 @@ def _work(
     refusals = dict(_refusals(pod))
     waiting += refusals.values()
     losing += _volume_losses(spec, namespace, volumes)
+    if (namespace, source.name) in at_home:
+        losing.append(
+            "no other node that reaches its PersistentVolume has devices for it, so it waits until this one is back"
+        )
     group = group_of(pod)
     ending = group.ending if group is not None else None
     if group is not None:

@@ -31,6 +31,7 @@ from migration.plan.facts.rollouts import divisible_workloads
 from migration.plan.facts.volumes import Volumes
 from migration.plan.facts.work import bound_pods, read_work
 from migration.plan.model.plan import Plan, PlannedWork, Wave
+from migration.plan.planning.volume_nodes import pods_of_one_node
 from migration.plan.search.moments import Policy
 from migration.plan.search.placement import Placer
 from migration.plan.search.stage import PodKey, Stage
@@ -79,7 +80,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster with its quotas converted, assessed, and ready to be placed.
 
     Attributes:
-        bound_pods: Namespace and name of the pods with a volume of one node.
+        bound_pods: Namespace and name of the pods with a volume of one node, or of one alone that has devices for them.
         reachable: The other pods with volumes that some nodes do not reach, each with the nodes of its volumes.
     """
 
@@ -181,13 +182,14 @@ def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
         left_namespaces=native_namespaces(cluster.workloads),
     )
     evidence = read_evidence(converted.objects, question.namespace)
-    work = read_work(converted.objects, question.namespace)
     groups = {
         group.key.reference: group
         for group in group_with_devices(converted.objects, cluster.workloads, question.namespace)
     }
     volumes = Volumes(converted.objects, question.namespace)
-    bound = bound_pods(converted.objects, question.namespace, volumes)
+    at_home = pods_of_one_node(cluster, groups, volumes)
+    work = read_work(converted.objects, question.namespace, at_home)
+    bound = bound_pods(converted.objects, question.namespace, volumes) | at_home
     return PreparedCluster(
         objects=converted.objects,
         quotas=converted.quotas,
