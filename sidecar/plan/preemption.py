@@ -14,19 +14,21 @@ from kube.api.resource import ResourceClaim
 from sidecar.commit.writes import consumers
 from sidecar.model.rejections import Rejection
 from sidecar.plan.nominations import (
+    RIVAL_STEPS,
     by_importance,
     ending_claims,
     keeps_against,
     keeps_on,
     nominated_node,
     pools_of,
+    priority_of,
     rivals_near,
     with_keeps,
     with_nominated,
     with_rivals,
 )
-from sidecar.plan.occupancy import without_claims
-from sidecar.plan.placement import Placement, place
+from sidecar.plan.occupancy import Occupancy, without_claims
+from sidecar.plan.placement import Placement, place, with_placement
 from sidecar.plan.pod_claims import find_placeable_claims
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
@@ -45,11 +47,17 @@ RELEASE_NODES: Final = 64
 
 
 class DryRunBudget:
-    """The steps that the answers of Filter about one attempt of a pod may take."""
+    """The steps that the answers of Filter about one attempt of a pod may take.
+
+    Attributes:
+        has_victims: True once pods were taken to be gone. From then on the scheduler looks for victims, and
+            not for a place of now, also when it has put all of them back.
+    """
 
     def __init__(self) -> None:
         """Begin with all steps left."""
         self._left = DRY_RUN_STEPS
+        self.has_victims = False
 
     @property
     def next_steps(self) -> int:
@@ -81,8 +89,7 @@ def fits_with(
     steps_before, budget = costs.steps, SearchBudget(costs, dry_run.next_steps)
     removed_uids = frozenset(removed_pods)
     added_uids = [uid for uid in added_pods if uid != pod.metadata.uid]
-    freed = freed_claims(removed_uids, snapshot)
-    occupancy = without_claims(snapshot.occupancy, freed, snapshot.cluster.options.features)
+    dry_run.has_victims |= bool(removed_uids)
     # Upstream adds the pods that are nominated for this node. What others keep of a shared pool or budget is not free
     # either.
     rivals = [
@@ -93,9 +100,16 @@ def fits_with(
     ]
     nodes = {rival.metadata.uid: nominated_node(rival) for rival in rivals}
     added = [added_pod for added_pod in map(snapshot.pods.get, added_uids) if added_pod is not None]
+    occupancy = snapshot.occupancy
+    waiting: Sequence[Pod] = rivals
+    if dry_run.has_victims:
+        least_priority = max(map(priority_of, added), default=None)
+        occupancy, waiting = _with_served_rivals(rivals, least_priority, snapshot, budget)
+    freed = freed_claims(removed_uids, snapshot)
+    occupancy = without_claims(occupancy, freed, snapshot.cluster.options.features)
     # The most important pod chooses first, since it gets devices before the others. One that the budget does not last
     # for leaves no steps for the pod itself, which then counts as not fitting.
-    for nominated_pod in by_importance([*added, *rivals]):
+    for nominated_pod in by_importance([*added, *waiting]):
         target = nodes.get(nominated_pod.metadata.uid, node)
         occupancy = with_nominated(occupancy, nominated_pod, target, snapshot, budget)
     # A victim whose devices are kept for a group would be evicted for nothing.
@@ -105,6 +119,38 @@ def fits_with(
     finally:
         # Nominated pods count, too: their searches also delay the scheduler.
         dry_run.spend(costs.steps - steps_before)
+
+
+def _with_served_rivals(
+    rivals: Sequence[Pod], least_priority: int | None, snapshot: Snapshot, budget: SearchBudget
+) -> tuple[Occupancy, Sequence[Pod]]:
+    """Return the use once nominated pods have replaced their own victims, and the pods that still wait then.
+
+    Without it they would take the devices of a further victim although others come to them, and a budget
+    would be charged for them and for their victims.
+
+    Args:
+        rivals: The pods, the most important first.
+        least_priority: The priority below which pods wait, since a more important one has to choose first; None
+            if none waits so far.
+    """
+    occupancy, features = snapshot.occupancy, snapshot.cluster.options.features
+    waiting: list[Pod] = []
+    for rival in rivals:
+        node = nominated_node(rival)
+        if least_priority is None or priority_of(rival) >= least_priority:
+            ending = ending_claims(rival, node, snapshot)
+            freed_occupancy = without_claims(occupancy, ending, features)
+            steps = min(RIVAL_STEPS, budget.left)
+            placement = place(rival, node, snapshot, occupancy=freed_occupancy, steps=steps)
+            if isinstance(placement, Placement):
+                # What ends and is not for it is free as well: its release is waited for, without a victim.
+                occupancy = with_placement(freed_occupancy, placement, snapshot)
+                continue
+            # It may get what the victims of the dry run leave, before the less important ones.
+            least_priority = priority_of(rival)
+        waiting.append(rival)
+    return occupancy, waiting
 
 
 def freed_claims(removed_pods: Iterable[str], snapshot: Snapshot) -> Sequence[ResourceClaim]:
