@@ -95,11 +95,6 @@ REFUSED = (
         (f"{LIMITS}[nvidia.com/gpucores]: drawbridge[notAnInteger]: 500m is not a whole number",),
     ),
     Refusal(
-        "none of the replicas",
-        asking({"nvidia.com/gpu.shared": 0}),
-        (f"{LIMITS}[nvidia.com/gpu.shared]: drawbridge[outOfRange]: 0 replicas",),
-    ),
-    Refusal(
         "a replica where nobody publishes any",
         asking({"nvidia.com/gpu.shared": 1}),
         ("gpu.nvidia.com publishes no replicas of a GPU", "extendedResourceName"),

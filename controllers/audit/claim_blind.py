@@ -66,6 +66,9 @@ async def list_claim_blind_objects(
     Args:
         unsearched_kinds: The kinds that previous audits could not search; changed by this one.
         before: The result of the last audit.
+
+    Raises:
+        KubeError: The API server does not answer as it should, for the first times.
     """
     blind_objects: list[ClaimBlindObject] = []
     for kind, resource in LISTED.items():
@@ -75,8 +78,10 @@ async def list_claim_blind_objects(
                 for raw in page.items:
                     of_kind += _findings(kind, resource, bytes(raw), vocabularies)
         except KubeError as fault:
-            unsearched_kinds.failed(kind, fault)
             is_refused = isinstance(fault, Forbidden | NotFound)
+            if not is_refused and unsearched_kinds.needs_another_try(kind):
+                raise
+            unsearched_kinds.failed(kind, fault)
             of_kind = [] if is_refused else [blind for blind in before if blind.kind == kind]
         else:
             unsearched_kinds.searched(kind)

@@ -62,6 +62,7 @@ from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile
 
 AUDIT: Final = "audit"
+EVADED_QUOTAS: Final = "evaded quotas"
 HIGH_WATER_MARK: Final = "high-water-mark"
 """The only keys; both are reconciled from time to time."""
 IDLE_FACTOR: Final = 4.0
@@ -236,7 +237,11 @@ class AuditController:
         try:
             self._evaded_quotas = await list_evaded_quotas(self._client, snapshot, self._options)
         except KubeError as fault:  # Those of the last audit count.
+            if self._unsearched_kinds.needs_another_try(EVADED_QUOTAS):
+                raise
             log.warning("quotas.not_searched", error=str(fault))
+        else:
+            self._unsearched_kinds.searched(EVADED_QUOTAS)
         return self._evaded_quotas
 
     def _duplicate_resources(self, cache: RuleCache) -> tuple[DuplicateResource, ...]:
@@ -284,7 +289,7 @@ class AuditController:
                 results = [(AUDITED[kind], batch[0], (FAILED,))]
             else:
                 parts = [await self._validate(kind, (audited_object,)) for audited_object in batch]
-                results = [result for part in parts for result in part]
+                return [result for part in parts for result in part]
         await asyncio.sleep((self._clock() - began_s) * IDLE_FACTOR)
         return results
 

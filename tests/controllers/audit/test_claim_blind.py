@@ -13,13 +13,14 @@ from controllers.audit.claim_blind import (
     log_claim_blind_objects,
     report_claim_blind_object,
 )
-from controllers.audit.unsearched_kinds import UnsearchedKinds
+from controllers.audit.unsearched_kinds import TRIES, UnsearchedKinds
 from kube.api.urls import (
     FOREIGN_QUOTA_RESOURCES,
     LIMIT_RANGES,
     RESOURCE_QUOTAS,
     VALIDATING_ADMISSION_POLICIES,
 )
+from kube.errors import KubeError
 from testing.documents import Document
 from testing.fake_api_server import FakeApiServer
 from translation.reading.arbiter import VOCABULARIES
@@ -70,6 +71,23 @@ async def test_kinds_that_may_not_be_listed_are_left_out(server: FakeApiServer) 
         claim_blind_objects = await list_claim_blind_objects(
             client, VOCABULARIES, UnsearchedKinds()
         )
+
+    assert [blind.name for blind in claim_blind_objects] == ["gpus"]
+
+
+async def test_a_kind_that_was_never_listed_is_tried_again_before_it_is_left_out(
+    server: FakeApiServer,
+) -> None:
+    """A new leader does not know the findings of the one before, and must not take them back."""
+    server.put(RESOURCE_QUOTAS, named("gpus", "team", hard={f"requests.{GPU}": "4"}))
+    server.fail(500, times=TRIES, matches=lambda call: "limitranges" in call.path)
+    unsearched_kinds = UnsearchedKinds()
+
+    async with server.client() as client:
+        for _ in range(TRIES - 1):
+            with pytest.raises(KubeError):
+                await list_claim_blind_objects(client, VOCABULARIES, unsearched_kinds)
+        claim_blind_objects = await list_claim_blind_objects(client, VOCABULARIES, unsearched_kinds)
 
     assert [blind.name for blind in claim_blind_objects] == ["gpus"]
 
