@@ -236,8 +236,10 @@ class _Estimator:
         """
         if not self._is_charge or function not in _ELEMENTWISE:
             return 0
-        # A text, or a value of the device, has as many elements as characters.
-        return _COPY * sum(arg.size for arg in args if arg.length < arg.size)
+        # A text has as many elements as characters. A map of the device may be one of its values instead.
+        return _COPY * sum(
+            arg.length if arg.is_device_map else arg.size for arg in args if arg.length < arg.size
+        )
 
     def _estimate_comprehension(
         self, loop: Node, known_estimates: Mapping[str, _Estimate]

@@ -353,3 +353,20 @@ def test_a_list_that_is_copied_is_charged_for_each_element(last: str) -> None:
 
 def test_a_comparison_with_a_text_is_charged_as_before() -> None:
     assert estimate('device.driver == "gpu.example.com"')[1] < cost.EVALUATION + 50
+
+
+@pytest.mark.parametrize(
+    ("expression", "most"),
+    [
+        ('device.attributes.exists(k, v, k == "d" && v.x == 1)', 50_000),
+        ('device.attributes.exists(k, device.attributes[k].model == "x")', 60_000),
+        (
+            'cel.bind(a, device.attributes, a["d"].x == 1 && a["d"].y == 2 && a["d"].z == 3)',
+            6_000,
+        ),
+        ("device.attributes[device.driver].x == 1", 3_000),
+    ],
+)
+def test_a_value_below_a_computed_domain_is_no_whole_map(expression: str, most: int) -> None:
+    """A DeviceQuota with such a selector counts thousands of devices."""
+    assert estimate(expression)[1] < most
