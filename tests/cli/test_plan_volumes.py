@@ -130,6 +130,29 @@ def test_a_node_is_held_whose_pod_finds_no_devices_in_its_zone(tmp_path: Path) -
     assert {"Node//gpu-0", "Node//gpu-1"} == {entry["object"] for entry in plan["held"]}
 
 
+@pytest.mark.parametrize("kind", ["Deployment", "CronJob"])
+def test_a_template_may_name_a_node_before_its_first_pod(tmp_path: Path, kind: str) -> None:
+    """The command ended in a traceback: the template was taken for a pod that runs."""
+    (owner,) = workload("db", {GPU: "1"}, [], kind=kind, nodeName="gpu-0", volumes=[volume("data")])
+    if kind == "CronJob":
+        job = {"template": owner["spec"].pop("template"), "parallelism": 1}
+        owner["apiVersion"] = "batch/v1"
+        owner["spec"] = {"schedule": "0 3 * * *", "jobTemplate": {"spec": job}}
+    else:
+        owner["spec"]["replicas"] = 1
+    nodes = [with_labels(plugin_node(name), zone="a") for name in ("gpu-0", "gpu-1")]
+    web = workload("web", {GPU: "1"}, ["gpu-0"])
+
+    plan = planned(tmp_path, [*nodes, owner, *web, *disk("data", term(ZONE, "a"))])
+
+    assert ["Node//gpu-0"] == [entry["object"] for entry in plan["held"]]
+    assert [["gpu-1"]] == nodes_of_waves(plan)
+    now = tmp_path / "cluster.yaml"
+    wave = tmp_path / "plan" / "wave-1"
+    before = drawbridge("verify", "--snapshot", now, "--wave", wave, "--before")
+    assert "Node/gpu-1 " in before.stdout, before.stderr
+
+
 @pytest.mark.parametrize(
     ("limits", "is_planned"), [({GPU: "1"}, True), (SHARE, False)], ids=["by keys", "by claims"]
 )

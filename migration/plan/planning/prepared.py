@@ -224,8 +224,11 @@ def _reachable(
             _, template = resolve_path(group.owner.document, path or ())
             specs = [mapping_at(template, "spec")] * min(group.pod_count, MAX_PODS)
         for number, spec in enumerate(specs):
+            # A template may have the name of a node, too.
             is_at_home = (
-                bool(spec.get("nodeName")) and (namespace, group.pods[number].name) in bound
+                number < len(group.pods)
+                and bool(spec.get("nodeName"))
+                and (namespace, group.pods[number].name) in bound
             )
             selectors = () if is_at_home else volumes.selectors(namespace, spec)
             if selectors:
