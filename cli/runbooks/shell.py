@@ -263,8 +263,8 @@ print_wanted() {
   kubectl get "$1" "--namespace=$2" --output='jsonpath={.spec.replicas}{.status.desiredNumberScheduled}'
 }
 
-# Wait until as many pods of $1 in the namespace $2 are ready as it asks for, or as were when the plan was made, which is
-# $5 if that is known. $3 selects them, and their owner begins with $4.
+# Wait until as many pods of $1 in the namespace $2 are ready as it asks for, or as many as $5 if that is not empty.
+# $3 selects them, and their owner begins with $4.
 wait_for_pods() {
   local wanted pods ready end=$((SECONDS + most_seconds))
   wanted="$(print_wanted "$1" "$2")"
@@ -290,15 +290,19 @@ name_waiting() {
 }
 
 # Delete the pods of $1 in the namespace $2 that have claims or keys, as $5 says, one after another, each when the
-# others are ready, or as many as $6. $3 selects them, and their owner begins with $4.
+# others are ready, or as many as now or when the plan was made, which is $6 if that is known. $3 selects them, and their
+# owner begins with $4.
 recreate_pods() {
-  local pods pod devices
+  local pods pod devices ready least="$6"
   if is_gone "$1" "$2"; then return; fi
   pods="$(print_pods "$2" "$3" "$4")"
+  # kubectl deletes pods that a PodDisruptionBudget keeps, so those that have become ready since the plan count, too.
+  ready="$(grep -c ' True$' <<<"$pods" || true)"
+  if [ -n "$least" ] && [ "$ready" -gt "$least" ]; then least="$ready"; fi
   while read -r pod _ devices _; do
     if [ "$devices" != "$5" ]; then continue; fi
     kubectl delete pod "$pod" "--namespace=$2" --ignore-not-found --timeout=10m </dev/null
-    wait_for_pods "$1" "$2" "$3" "$4" "$6" </dev/null
+    wait_for_pods "$1" "$2" "$3" "$4" "$least" </dev/null
   done <<<"$pods"
 }
 

@@ -228,6 +228,27 @@ def test_a_script_goes_on_when_as_many_pods_are_ready_as_before(tmp_path: Path) 
     assert "team/deployment/web: 0 of 1 pods are ready; not yet: a b\n" in told
 
 
+@pytest.mark.parametrize(
+    ("wanted", "expected", "ready"),
+    [
+        pytest.param("2", ["a"], "1 of 2 pods are ready; not yet: a", id="all"),
+        pytest.param("1", ["a", "b"], "0 of 1 pods are ready; not yet: a b", id="scaled down"),
+    ],
+)
+def test_pods_that_are_ready_since_the_plan_are_waited_for(
+    tmp_path: Path, wanted: str, expected: Sequence[str], ready: str
+) -> None:
+    """None was ready in the snapshot, so all pods of a workload that was healthy again were deleted at once."""
+    scripts = Scripts(tmp_path, "StatefulSet", ON_DELETE, pending=2)
+    scripts.show(a="StatefulSet/web keys True", b="StatefulSet/web keys True")
+
+    # No new pod becomes ready.
+    status, deleted, text = scripts.run("switch", READY="False", WANTED=wanted)
+
+    assert (1, expected) == (status, deleted), text
+    assert f"team/statefulset/web: {ready}\n" in text
+
+
 def test_a_way_back_ends_when_as_many_pods_are_back_as_before(tmp_path: Path) -> None:
     scripts = Scripts(tmp_path, "Deployment", {}, pending=1)
     scripts.show(a="ReplicaSet/web-1 keys True", b="ReplicaSet/web-1 keys")
