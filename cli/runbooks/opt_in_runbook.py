@@ -118,7 +118,7 @@ def restart_comment(workload: PlannedWorkload) -> str:
 
 def tolerant(workload: PlannedWorkload, change: str) -> str:
     """Return the command of a change that gives pods claims; a script goes on if it is rejected and no pod of them ran."""
-    if workload.ready_pods != 0:
+    if not workload.has_waited:
         return change
     return f"{change} || leave_idle {quoted(reference_text(workload.object))}"
 

@@ -51,7 +51,7 @@ def restart_lines(wave: Wave, *, with_claims: bool) -> Iterator[str]:
 
 def _is_alone(workload: PlannedWorkload, *, with_claims: bool) -> bool:
     """Return True if a workload is restarted by a command of its own, under a condition."""
-    return bool(workload.selector) if with_claims else workload.ready_pods == 0
+    return bool(workload.selector) if with_claims else workload.has_waited
 
 
 def _restart_line(workload: PlannedWorkload, *, with_claims: bool) -> str:

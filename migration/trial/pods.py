@@ -31,15 +31,10 @@ def trial_workloads(waves: Iterable[Wave]) -> dict[str, tuple[PlannedWorkload, .
                 workloads.setdefault(namespace, []).append(workload)
     return {
         namespace: tuple(
-            sorted(members, key=lambda entry: (entry.object.startswith("Pod/"), _has_waited(entry)))
+            sorted(members, key=lambda entry: (entry.object.startswith("Pod/"), entry.has_waited))
         )
         for namespace, members in workloads.items()
     }
-
-
-def _has_waited(workload: PlannedWorkload) -> bool:
-    """Return True if no pod of a workload ran when the plan was made."""
-    return workload.ready_pods == 0
 
 
 def make_trial_pod(
@@ -75,7 +70,7 @@ def make_trial_pod(
         spec["volumes"] = [*list_at(spec, "volumes"), *claimed]
     return TrialPod(
         workload=workload.object,
-        has_waited=_has_waited(workload),
+        has_waited=workload.has_waited,
         document={
             "apiVersion": "v1",
             "kind": "Pod",

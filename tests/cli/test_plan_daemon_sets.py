@@ -1,13 +1,17 @@
 """`drawbridge plan`: pods of DaemonSets that a drain leaves on their node, with their devices."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from kube.manifests.dump import dump_yaml
+from kube.manifests.source import SourceObject
+from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.workloads import OwnerKey, Workload
+from migration.plan.planning.daemon_sets import daemon_sets_by_node
 from testing.command import drawbridge
 from testing.documents import namespace
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
@@ -22,6 +26,41 @@ def daemon_set(**selector: Any) -> list[dict[str, Any]]:
     objects[0]["spec"]["selector"] = selector
     del objects[0]["spec"]["replicas"]
     return objects
+
+
+class CountedPods(tuple[SourceObject, ...]):
+    """Pods that count how often they are walked through."""
+
+    __slots__ = ()
+    walks: ClassVar[int] = 0
+
+    def __iter__(self) -> Iterator[SourceObject]:
+        CountedPods.walks += 1
+        return super().__iter__()
+
+
+def test_the_pods_of_a_daemon_set_are_walked_through_as_often_for_any_number_of_nodes() -> None:
+    """A DaemonSet of 5,000 nodes took 17 seconds."""
+    walks = set()
+    for number in (2, 40):
+        names = [f"gpu-{node:02}" for node in range(number)]
+        owner, *members = workload("monitor", {GPU: "1"}, names, kind="DaemonSet")
+        members[0]["status"] = {"phase": "Pending"}
+        pods = CountedPods(SourceObject(document=pod, source="t", line=1) for pod in members)
+        key = OwnerKey(kind="DaemonSet", namespace="team", name="monitor")
+        group = Workload(key=key, owner=SourceObject(document=owner, source="t", line=1), pods=pods)
+        outcome = Outcome.TRANSLATED
+        assessed = AssessedWorkload(
+            key=key, pods=number, outcome=outcome, findings=(), keys=frozenset({GPU})
+        )
+
+        CountedPods.walks = 0
+        by_node = daemon_sets_by_node([assessed], {key.reference: group})
+
+        assert names == [*by_node]
+        assert [False, *[True] * (number - 1)] == [entry.ready for (entry,) in by_node.values()]
+        walks.add(CountedPods.walks)
+    assert 1 == len(walks)
 
 
 def test_pods_with_devices_are_deleted_when_their_node_has_changed_hands(tmp_path: Path) -> None:

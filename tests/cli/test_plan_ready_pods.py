@@ -8,6 +8,9 @@ from typing import Any, Final
 import pytest
 
 from kube.manifests.dump import dump_yaml
+from kube.manifests.source import SourceObject
+from migration.assessment.workloads import OwnerKey, Workload
+from migration.plan.facts.ready_pods import count_ready_pods
 from testing.command import drawbridge
 from testing.documents import namespace
 from testing.migration import GPU, SHARE, hami_node, resource_slice, workload
@@ -152,6 +155,58 @@ def test_a_plan_of_an_earlier_version_waits_for_all_pods(tmp_path: Path) -> None
     now = after(*pods("Deployment", [RUNNING, PENDING], "cc"))
 
     assert (1, "waiting", "1 of 2 pods run") == verified(tmp_path, now, "Deployment/team/web")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("Deployment", {"replicas": 0}),
+        ("CronJob", {"schedule": "0 3 * * *"}),
+    ],
+)
+def test_what_had_no_pod_at_all_has_not_waited(
+    tmp_path: Path, kind: str, fields: Mapping[str, Any]
+) -> None:
+    """The rejection of a trial pod of it was a note, though its pods had run each night."""
+    (owner,) = pods(kind, [])
+    owner["spec"] |= fields
+    if kind == "CronJob":
+        owner["apiVersion"] = "batch/v1"
+        owner["spec"]["jobTemplate"] = {"spec": {"template": owner["spec"].pop("template")}}
+    plan = planned(tmp_path, before(owner), "--wave-nodes", 1)
+
+    (entry,) = [entry for wave in plan["waves"] for entry in wave["workloads"]]
+
+    assert (f"{kind}/team/web", None) == (entry["object"], entry["readyPods"])
+    assert "leave_idle" not in script(tmp_path, "switch")
+
+
+def test_a_daemon_set_with_pods_on_nodes_of_later_waves_alone_has_not_waited() -> None:
+    _, *members = workload("web", SHARE, ["hami-0", "hami-1"], kind="DaemonSet")
+    group = Workload(
+        key=OwnerKey(kind="DaemonSet", namespace="team", name="web"),
+        owner=None,
+        pods=tuple(SourceObject(document=pod, source="t", line=1) for pod in members),
+    )
+
+    assert 2 == count_ready_pods(group)
+    assert 1 == count_ready_pods(group, ["hami-0"])
+    assert count_ready_pods(group, ["hami-0", "hami-1"]) is None
+
+
+def test_no_wave_waits_for_pods_of_the_next_run_of_a_cron_job(tmp_path: Path) -> None:
+    job = pods("Job", [RUNNING], restartPolicy="Never")
+    planned(tmp_path, before(*job), "--wave-nodes", 1)
+    plan = document(tmp_path)
+    for entry in plan["waves"][0]["workloads"]:
+        entry["readyPods"] = None
+    (tmp_path / "plan" / "plan.yaml").write_text(dump_yaml([plan]))
+    now = after(*pods("Job", [PENDING], restartPolicy="Never"))
+
+    status, state, message = verified(tmp_path, now, "Job/team/web")
+
+    assert (0, "note") == (status, state)
+    assert message.startswith("0 of 1 pods run: nothing waits for web-0")
 
 
 def test_no_wave_waits_for_pods_of_a_job_that_are_in_a_queue(tmp_path: Path) -> None:

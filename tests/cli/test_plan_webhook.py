@@ -300,7 +300,12 @@ async def test_a_used_up_quota_is_no_reason_to_stop(
 
 @pytest.mark.parametrize(
     ("answer", "ready", "expected"),
-    [(422, 0, (0, "note")), (422, 1, (1, "failed")), (500, 0, (1, "failed"))],
+    [
+        (422, 0, (0, "note")),
+        (422, 1, (1, "failed")),
+        (422, None, (1, "failed")),
+        (500, 0, (1, "failed")),
+    ],
 )
 async def test_a_pod_that_waited_before_the_plan_may_be_rejected(
     server: FakeApiServer,
@@ -308,7 +313,7 @@ async def test_a_pod_that_waited_before_the_plan_may_be_rejected(
     tmp_path: Path,
     *,
     answer: int,
-    ready: int,
+    ready: int | None,
     expected: tuple[int, str],
 ) -> None:
     """It requested more than any node has: switch.sh stopped between the labels of namespaces and the restarts."""
@@ -414,6 +419,20 @@ def test_a_trial_pod_is_what_its_controller_would_create() -> None:
     ] == pod.document["spec"]["volumes"]
     assert {"app": "web"} == pod.document["metadata"]["labels"]
     assert "nvidia.com/gpumem" in pod.document["spec"]["containers"][0]["resources"]["limits"]
+
+
+@pytest.mark.parametrize("kind", ["Job", "CronJob"])
+def test_a_pod_of_a_job_that_has_not_begun_has_not_waited(kind: str) -> None:
+    """It may begin at any moment, and a policy that rejects its next one is no reason of its template."""
+    template = workload("web", SHARE, [])[0]["spec"]["template"]
+    spec = {"template": template}
+    spec = {"jobTemplate": {"spec": spec}} if kind == "CronJob" else spec
+    owner = {"apiVersion": "batch/v1", "kind": kind, "metadata": {"name": "web"}, "spec": spec}
+
+    pod = make_trial_pod(planned(f"{kind}/team/web", ready_pods=0), owner, "true")
+
+    assert isinstance(pod, TrialPod)
+    assert not pod.has_waited
 
 
 def test_a_pod_of_a_part_of_a_namespace_has_the_label_of_its_own() -> None:

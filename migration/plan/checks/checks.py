@@ -22,7 +22,6 @@ from migration.assessment.evidence import (
 from migration.assessment.outcomes import CREATED_AGAIN
 from migration.assessment.workloads import Workload, group_workloads
 from migration.plan.facts.ready_pods import (
-    RUN_OUT,
     has_claims,
     is_running,
     node_of,
@@ -31,7 +30,7 @@ from migration.plan.facts.ready_pods import (
 )
 from migration.plan.facts.rollouts import has_given_up, has_rolled_out
 from migration.plan.facts.work import RUN_TO_COMPLETION, read_work
-from migration.plan.model.plan import Plan, PlannedNode, PlannedWork, PlannedWorkload, Wave
+from migration.plan.model.plan import RUN_OUT, Plan, PlannedNode, PlannedWork, PlannedWorkload, Wave
 
 _GONE: Final = "it is gone"
 _GONE_NODE: Final = f"{_GONE}, and later waves were simulated with its devices: plan again from a new snapshot before the next wave"
@@ -351,14 +350,12 @@ def _check_missing_pods(
         running: These pods.
         others: Those that do not run, or are not ready.
     """
-    if workload.ready_pods is None:
-        return waiting_check(workload.object, text)
     if others and all(map(_runs_out, others)):
         return note_check(
             workload.object,
             f"{text}: nothing waits for {_names(others)}, since pods that run to their end may begin later",
         )
-    if len(running) >= workload.ready_pods:
+    if workload.ready_pods is not None and len(running) >= workload.ready_pods:
         return note_check(
             workload.object,
             f"{text}, and {workload.ready_pods or 'none'} did when the plan was made, so the wave does not wait for "

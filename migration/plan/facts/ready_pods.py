@@ -4,17 +4,14 @@ Pods that waited, or were not ready, when the plan was made are no reason to sto
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from findings.text import join_names
 from kube.api.workloads import DAEMON_SET, pods_at_a_time
 from kube.manifests.source import SourceObject
 from migration.assessment.evidence import list_at, mapping_at
 from migration.assessment.workloads import Workload
-from migration.plan.model.plan import PlannedWorkload
-
-RUN_OUT: Final = frozenset({"Job", "CronJob"})
-"""Kinds whose pods of before a wave stay until they end."""
+from migration.plan.model.plan import RUN_OUT, PlannedWorkload
 
 
 def is_running(pod: SourceObject) -> bool:
@@ -22,20 +19,21 @@ def is_running(pod: SourceObject) -> bool:
     return mapping_at(pod.document, "status").get("phase") == "Running" and _is_sound(pod)
 
 
-def count_ready_pods(workload: Workload, left_out: Collection[str] = ()) -> int:
-    """Return the number of a workload's pods that run and are ready.
-
-    Where an object has no phase, a pod with a node runs.
+def count_ready_pods(workload: Workload, left_out: Collection[str] = ()) -> int | None:
+    """Return the number of a workload's pods that run and are ready; None without a pod.
 
     Args:
         workload: The workload with its pods.
         left_out: The nodes whose pods do not count.
     """
-    return sum(
-        is_running(pod) or ("phase" not in mapping_at(pod.document, "status") and _is_sound(pod))
-        for pod in workload.pods
-        if (node := node_of(pod)) and node not in left_out
-    )
+    pods = [pod for pod in workload.pods if node_of(pod) not in left_out]
+    return sum(map(has_run, pods)) if pods else None
+
+
+def has_run(pod: SourceObject) -> bool:
+    """Return True if a pod of a snapshot runs and is ready; one with a node runs where the object has no phase."""
+    has_phase = "phase" in mapping_at(pod.document, "status")
+    return bool(node_of(pod)) and (is_running(pod) or (not has_phase and _is_sound(pod)))
 
 
 def replaces_pods_that_ran(

@@ -20,6 +20,8 @@ RESTARTED_KINDS: Final = frozenset(
     {"Deployment", "StatefulSet", DAEMON_SET, "ReplicaSet", "ReplicationController"}
 )
 """Kinds whose pods a wave creates again at once; Jobs run out, and CronJobs change with their next run."""
+RUN_OUT: Final = frozenset({"Job", "CronJob"})
+"""Kinds whose pods of before a wave stay until they end."""
 
 
 def is_name(text: str) -> bool:
@@ -119,7 +121,8 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         on_delete: Its controller replaces none of its pods by itself, as with the updateStrategy OnDelete, so a
             script deletes them one after another.
         ready_pods: The number of its pods that ran and were ready when the plan was made, without those on the nodes of
-            `waiting`; no check waits for more. Null in plans of earlier versions, whose checks wait for all.
+            `waiting`; no check waits for more. Null without a pod, as when it is scaled to 0, and in plans of earlier
+            versions: checks wait for all.
     """
 
     object: str
@@ -145,6 +148,11 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         """Return True if a script of the wave restarts the workload, or changes its template."""
         is_rolled_out = self.object.partition("/")[0] in RESTARTED_KINDS
         return self.is_translated and is_rolled_out and not self.waiting
+
+    @property
+    def has_waited(self) -> bool:
+        """Return True if the workload had pods when the plan was made, and none ran; those of a Job may begin later."""
+        return self.ready_pods == 0 and self.object.partition("/")[0] not in RUN_OUT
 
     @property
     def is_created_by_hand(self) -> bool:

@@ -7,7 +7,7 @@ import msgspec
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
-from migration.plan.facts.ready_pods import count_ready_pods, node_of
+from migration.plan.facts.ready_pods import has_run, node_of
 from migration.plan.facts.rollouts import pod_selector
 from migration.plan.model.plan import PlannedDaemonSet
 
@@ -32,9 +32,11 @@ def daemon_sets_by_node(
             selector=pod_selector(workload),
             translated=assessed.outcome is not Outcome.NATIVE,
         )
-        nodes = {str(node_of(pod) or "") for pod in workload.pods}
-        for node in sorted(nodes):
-            ready = count_ready_pods(workload, nodes - {node}) > 0
+        is_ready: dict[str, bool] = {}
+        for pod in workload.pods:
+            node = str(node_of(pod) or "")
+            is_ready[node] = is_ready.get(node, False) or has_run(pod)
+        for node, ready in sorted(is_ready.items()):
             own = msgspec.structs.replace(entry, ready=ready)
             daemon_sets.setdefault(node, []).append(own)
     return daemon_sets
