@@ -7,6 +7,8 @@ from typing import Any, Final
 import pytest
 
 from kube.manifests.dump import dump_yaml
+from migration.plan.search.placement import Placement
+from migration.plan.search.stage_allocator import DriverDevices
 from testing.command import drawbridge
 from testing.documents import api_object, namespace, node
 from testing.migration import (
@@ -179,6 +181,7 @@ def test_a_name_that_cannot_stay_is_rejected(tmp_path: Path, name: str, fault: s
 # --- devices of any vendor beside GPUs ------------------------------------------------------------
 
 QAT: Final = "intel.com/qat"
+AMD: Final = "amd.com/gpu"
 NVIDIA: Final = "gpu.nvidia.com"
 
 
@@ -279,3 +282,41 @@ def test_free_devices_of_another_driver_are_no_free_gpus(
         for text in held.values()
     )
     assert is_held is not bool(waves(plan))
+
+
+@pytest.mark.parametrize("percentage", [0, 5])
+def test_a_wave_of_namespaces_alone_counts_the_drivers_that_it_takes_devices_of(
+    tmp_path: Path, percentage: int
+) -> None:
+    """GPUs of AMD that were all in use kept the namespaces of HAMi's from waves of their own."""
+    amd = [
+        node(
+            f"amd-{number}", {AMD: "8"}, {"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}, {}
+        )
+        for number in range(2)
+    ]
+    objects = [*(hami_node(f"hami-{number}", 4) for number in range(4)), *amd]
+    objects += workload("serve", {AMD: "8"}, ["amd-0", "amd-1"], namespace="team-x")
+    for number in range(2):
+        objects += workload("web", SHARE, ["hami-2"], namespace=f"team-{number}")
+        objects += running_job("train", SHARE, [f"hami-{2 + number}"], namespace=f"job-{number}")
+    names = ("team-x", "team-0", "team-1", "job-0", "job-1")
+
+    plan = planned(
+        tmp_path,
+        [*objects, *map(namespace, names)],
+        *("--wave-nodes", 1, "--keep-free", percentage),
+    )
+
+    assert ["team-1"] == [
+        name for wave in plan["waves"] if not wave["nodes"] for name in wave["namespaces"]
+    ]
+
+
+def test_the_drivers_of_which_a_wave_takes_devices() -> None:
+    before = Placement(nodes={}, devices={"a": DriverDevices(0, 8), "b": DriverDevices(3, 8)})
+    after = Placement(nodes={}, devices={"a": DriverDevices(0, 8), "b": DriverDevices(2, 8)})
+
+    assert {"b"} == after.drivers_with_fewer_free(before)
+    assert "2 of 8 devices of b are free" in after.free_shortage(50, {"b"})
+    assert not before.drivers_with_fewer_free(after)

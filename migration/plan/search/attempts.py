@@ -467,8 +467,12 @@ class WaveSearch:
             )
         if not self._policy.keep_free:
             return None
-        # A wave of namespaces alone may take devices of every driver.
-        drivers = self._placer.drivers_on(when.nodes) if when.nodes else placement.devices.keys()
+        # A wave of namespaces alone may take devices of every driver, and has to do with those that it takes.
+        drivers = (
+            self._placer.drivers_on(when.nodes)
+            if when.nodes
+            else placement.drivers_with_fewer_free(moment.placement)
+        )
         if problem := placement.free_shortage(self._policy.keep_free, drivers):
             return Obstacle(moment=text, nodes=nodes, problem=problem, fix=_KEEP_LESS)
         return None

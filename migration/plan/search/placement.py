@@ -96,6 +96,14 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
                 return f"{free} of {number} devices{of_driver} are free, and --keep-free {percentage} asks for {minimum}"
         return ""
 
+    def drivers_with_fewer_free(self, before: "Placement") -> frozenset[str]:
+        """Return the drivers of which more devices have a consumer, or fewer are there, than in a placement before."""
+        return frozenset(
+            driver
+            for driver, (free, _) in self.devices.items()
+            if driver in before.devices and free < before.devices[driver].free
+        )
+
     def after(self, before: "Placement") -> "Placement":
         """Return this placement, with pods that were left out on their nodes before."""
         missing = {
