@@ -29,7 +29,7 @@ def daemon_set(**selector: Any) -> list[dict[str, Any]]:
 
 
 class CountedPods(tuple[SourceObject, ...]):
-    """Pods that count how often they are walked through."""
+    """Pods with a count of the walks through them."""
 
     __slots__ = ()
     walks: ClassVar[int] = 0

@@ -31,7 +31,10 @@ def count_ready_pods(workload: Workload, left_out: Collection[str] = ()) -> int 
 
 
 def has_run(pod: SourceObject) -> bool:
-    """Return True if a pod of a snapshot runs and is ready; one with a node runs where the object has no phase."""
+    """Return True if a pod of a snapshot runs and is ready.
+
+    One with a node runs if the object has no phase.
+    """
     has_phase = "phase" in mapping_at(pod.document, "status")
     return bool(node_of(pod)) and (is_running(pod) or (not has_phase and _is_sound(pod)))
 

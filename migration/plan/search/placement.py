@@ -97,7 +97,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
     def drivers_with_fewer_free(self, before: "Placement") -> frozenset[str]:
-        """Return the drivers of which more devices have a consumer, or fewer are there, than in a placement before."""
+        """Return the drivers with fewer free devices than in a placement before."""
         return frozenset(
             driver
             for driver, (free, _) in self.devices.items()
