@@ -65,6 +65,24 @@ DEVICES: Final[dict[str, Json]] = {
 _A: Final = 'device.attributes["gpu.example.com"]'
 _C: Final = 'device.capacity["gpu.example.com"]'
 
+MAPS_OF_TWO_KINDS: Final = (
+    'cel.bind(m, {"a": {"b": dyn(1)}}, !has(m.zz)) && device.driver != ""',
+    'cel.bind(m, {"A100": {"n": dyn(40)}}, m[?device.driver].hasValue())',
+    '[{"a": {"b": dyn(1)}}].all(m, m["zz"].size() == 0 && device.driver != "")',
+    "(false ? device.attributes : {})['zz'].size() == 0",
+    "(false ? device.attributes : {'a': {'b': 1}})['zz'].size() == 0",
+    "[{}, device.attributes].exists(m, m['zz'].size() == 0)",
+    f"cel.bind(m, {{'a': {_A}}}, has(m.zz)) && device.driver != ''",
+    "{'zz': dyn(device.attributes)}['zz']['yy'].size() == 0",
+    "cel.bind(m, dyn(device.attributes), m['zz'].size() == 0)",
+    "device.?attributes['zz'].hasValue()",
+    "optional.of(device.attributes)[?'zz'].hasValue()",
+    "(true ? device.attributes : {'a': dyn(1)})['zz'].size() == 0",
+    "(true ? device.capacity : {'a': dyn(1)})['zz'].size() == 0",
+    "optional.of(device.attributes).orValue({'a': dyn(1)})['zz'].size() == 0",
+)
+"""Selectors in which a map may be one of the device, in which every domain exists, or another."""
+
 FOUR_LOOPS: Final = (
     "device.attributes.all(a, device.attributes.all(b, device.attributes.all(c, "
     "device.attributes.all(d, a + b + c + d != ''))))"
@@ -188,20 +206,7 @@ _GPU: Final[dict[str, tuple[str, ...]]] = {
     ),
     "domains by other ways": (
         'cel.bind(m, {"a": {"b": dyn(1)}}, m["x"].size() == 0)',
-        'cel.bind(m, {"a": {"b": dyn(1)}}, !has(m.zz)) && device.driver != ""',
-        'cel.bind(m, {"A100": {"n": dyn(40)}}, m[?device.driver].hasValue())',
-        '[{"a": {"b": dyn(1)}}].all(m, m["zz"].size() == 0 && device.driver != "")',
-        "(false ? device.attributes : {})['zz'].size() == 0",
-        "(false ? device.attributes : {'a': {'b': 1}})['zz'].size() == 0",
-        "[{}, device.attributes].exists(m, m['zz'].size() == 0)",
-        f"cel.bind(m, {{'a': {_A}}}, has(m.zz)) && device.driver != ''",
-        "{'zz': dyn(device.attributes)}['zz']['yy'].size() == 0",
-        "cel.bind(m, dyn(device.attributes), m['zz'].size() == 0)",
-        "device.?attributes['zz'].hasValue()",
-        "optional.of(device.attributes)[?'zz'].hasValue()",
-        "(true ? device.attributes : {'a': dyn(1)})['zz'].size() == 0",
-        "(true ? device.capacity : {'a': dyn(1)})['zz'].size() == 0",
-        "optional.of(device.attributes).orValue({'a': dyn(1)})['zz'].size() == 0",
+        *MAPS_OF_TWO_KINDS,
         "(true ? device.attributes : device.attributes)['zz'].size() == 0",
         "optional.of(device.attributes).value()['zz'].size() == 0",
         "[device.attributes, device.attributes].map(m, m)[0]['zz'].size() == 0",
