@@ -6,9 +6,9 @@
   put back and translated again, with every preflight check. It is accepted if that gives the same
   record; where other facts are published by now, or keys were added, it gets the new claims.
 * CREATE of any pod with the implicit name of a DeviceClass: refused if a quota would not count it.
-* UPDATE of a translated pod: the recorded keys are stripped again, so that a second `kubectl apply`
-  of the legacy manifest changes nothing; the record cannot change, and the signature stays as it was
-  settled when the pod was created.
+* UPDATE of a translated pod, in `admission.updated_pods`: the recorded keys are stripped again, so that a
+  second `kubectl apply` of the legacy manifest changes nothing; the record cannot change, and the signature
+  stays as it was settled when the pod was created.
 """
 
 import copy
@@ -27,17 +27,14 @@ from admission.recorded_pods import (
     check_profiles,
     check_recorded_keys,
     keys_by_container,
-    malformed_finding,
-    new_keys,
     read_record,
-    record_changed_finding,
     recorded_limits,
     restored_view,
 )
 from findings.finding import Code, Finding, has_errors, warning
 from kube.api.core import Pod
 from kube.api.meta import convert
-from kube.jsonpatch import Operation, add, apply, pointer, remove
+from kube.jsonpatch import Operation, apply, pointer
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
 from translation.cluster.snapshot import (
     TranslationOptions,
@@ -47,7 +44,7 @@ from translation.cluster.snapshot import (
 from translation.compiling.claims import Claim
 from translation.model.intents import LegacyPod, Vocabulary
 from translation.model.limit_ranges import default_amounts
-from translation.pipeline.patch import restore_pod, strip_keys, translate_pod
+from translation.pipeline.patch import restore_pod, translate_pod
 from translation.pipeline.translate import Outcome, Refused, Translated, Untouched, translate
 from translation.preflight.chain.preconditions import OPT_OUTS, first_stop
 from translation.preflight.model.inputs import PodInput
@@ -55,7 +52,6 @@ from translation.preflight.pods.duplicate_claims import check_duplicate_claims
 from translation.preflight.pods.host_network import check_host_network
 from translation.preflight.pods.implicit_names import check_implicit_names
 from translation.preflight.pods.kept_keys import check_kept_keys
-from translation.preflight.pods.kept_scheduler import check_kept_scheduler
 from translation.preflight.pods.template_names import check_template_names
 from translation.preflight.pods.tolerations import add_tolerations, check_tolerations
 from translation.reading.arbiter import requests_devices, translating_vocabularies
@@ -65,10 +61,8 @@ from translation.reading.legacy_pod import (
 )
 from translation.reading.untranslated_keys import check_untranslated_keys
 from translation.record.record import (
-    RecordError,
     TranslationRecord,
     VocabularyDriver,
-    decode_record,
 )
 
 MAX_FINDINGS: Final = 100
@@ -403,71 +397,6 @@ def _answer_unchanged(
                 findings=tuple(map(at_annotation, quotas)),
                 claims=claims,
             )
-
-
-def admit_updated(
-    document: Mapping[str, Any],
-    pod: Pod,
-    old: Pod,
-    *,
-    snapshot: TranslationSnapshot,
-    options: TranslationOptions,
-    opted_in: bool = False,
-) -> Answer:
-    """Answer the update of a pod, or of its status.
-
-    Args:
-        opted_in: The label of its namespace may have replaced the pod's scheduler.
-    """
-    vocabularies = translating_vocabularies(pod, vocabularies_in_force(options, snapshot.profiles))
-    record_text = old.annotations.get(REQUEST_ANNOTATION)
-    if pod.annotations.get(REQUEST_ANNOTATION) != record_text:
-        return Answer(decision=Decision.REFUSED, findings=(record_changed_finding(record_text),))
-    if record_text is None:
-        return UNTOUCHED
-    signature_operations = _restore_signature(pod, old)
-    keys = new_keys(pod, old, vocabularies)
-    if not any(keys.values()):
-        decision = Decision.STRIPPED if signature_operations else Decision.UNTOUCHED
-        return Answer(decision=decision, operations=signature_operations)
-    faults = tuple(check_sizes(pod, vocabularies))
-    if faults:
-        return Answer(decision=Decision.REFUSED, findings=faults)
-    try:
-        record = decode_record(record_text)
-    except RecordError as fault:
-        return Answer(decision=Decision.REFUSED, findings=(malformed_finding(fault),))
-    faults = tuple(check_amounts(pod, record, keys))
-    if faults:
-        return Answer(decision=Decision.REFUSED, findings=faults)
-    operations = (*signature_operations, *strip_keys(document, keys))
-    new_name, kept_name = pod.spec.scheduler_name, old.spec.scheduler_name
-    # It has got its scheduler from a translation, and its manifest has the foreign one.
-    is_kept = new_name != kept_name and kept_name == options.scheduler_for(
-        new_name, snapshot.bridge_scheduler, opted_in=opted_in
-    )
-    if not is_kept:
-        return Answer(decision=Decision.STRIPPED, operations=operations)
-    return Answer(
-        decision=Decision.STRIPPED,
-        operations=(*operations, add(pointer("spec", "schedulerName"), kept_name)),
-        findings=tuple(check_kept_scheduler(new_name, kept_name, snapshot, options)),
-    )
-
-
-def _restore_signature(pod: Pod, old: Pod) -> tuple[Operation, ...]:
-    """Return the operations that give a pod the signature, or the lack of one, that it had.
-
-    A signature that was copied from a pod of the same content would pass for the result of this pod's
-    own review, in which it was taken away.
-
-    Args:
-        pod: A pod with a record, and so with annotations.
-    """
-    signature = old.annotations.get(SIGNATURE_ANNOTATION)
-    if pod.annotations.get(SIGNATURE_ANNOTATION) == signature:
-        return ()
-    return (remove(SIGNATURE_POINTER) if signature is None else add(SIGNATURE_POINTER, signature),)
 
 
 def _answer_legacy(

@@ -6,7 +6,8 @@ import pytest
 
 from e2e.access import Access, Object, stream
 from e2e.fleet import EXAMPLES
-from e2e.objects import pod
+from e2e.inventory import HAMI
+from e2e.objects import claim_template, pod
 from e2e.translated import legacy_keys
 from kube.names import REQUEST_ANNOTATION
 
@@ -113,6 +114,28 @@ def test_a_second_apply_of_the_legacy_manifest_changes_nothing(
     assert first["metadata"]["uid"] == second["metadata"]["uid"]
     assert first["spec"] == second["spec"]
     assert cluster.kubectl("diff", "-n", namespace, "-f", SHARE).stdout == ""
+
+
+def test_a_second_apply_leaves_the_claims_and_tolerations_of_a_pod(
+    cluster: Access, namespace: str
+) -> None:
+    manifest = pod(
+        "mixed",
+        claims={"own": "own"},
+        limits={"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000},
+        tolerations=[{"key": "team", "operator": "Exists"}],
+    )
+    command = ("apply", "-n", namespace, "-f", "-")
+    cluster.kubectl(*command, input=stream([claim_template("own", HAMI), manifest]))
+    first = cluster.wait_running("mixed", namespace)
+
+    cluster.kubectl(*command, input=stream(manifest))
+
+    second = cluster.get("pods", "mixed", namespace)
+    uses = second["spec"]["containers"][0]["resources"]["claims"]
+    assert [use["name"] for use in uses].index("own") == 0
+    assert len(uses) == 2
+    assert first["spec"] == second["spec"]
 
 
 def test_a_second_server_side_apply_works_too(cluster: Access, namespace: str) -> None:

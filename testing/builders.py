@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from admission.pods import Answer, admit_created, admit_updated
+from admission.pods import Answer, admit_created
+from admission.updated_pods import admit_updated
 from findings.finding import Finding
 from kube.api.core import Pod
 from kube.api.meta import convert

@@ -14,7 +14,6 @@ from admission.pods import (
     Answer,
     Decision,
     admit_created,
-    admit_updated,
     first_findings,
     postponed,
 )
@@ -28,6 +27,7 @@ from admission.review import (
 )
 from admission.settled_fixes import settle_pod
 from admission.signing import Signing, UnsignedAnswer, sign_answer, unsigned_answer
+from admission.updated_pods import admit_updated
 from kube.api.admission import AdmissionRequest
 from kube.jsonpatch import apply
 from translation.cluster.snapshot import (

@@ -18,7 +18,7 @@ from testing.builders import (
     with_record,
 )
 from testing.documents import Document
-from translation.cluster.snapshot import TranslationOptions
+from translation.cluster.snapshot import TolerationPolicy, TranslationOptions
 
 AT = "metadata.annotations[drawbridge.internal/request]"
 LIVE, _ = admit(pod(gpus(1, mem=1, cpu=1)))
@@ -68,6 +68,84 @@ def test_an_adopted_pod_stays_with_its_scheduler() -> None:
     after, answer = admit_update(changed_pod, live, ADOPTING)
 
     assert (Decision.STRIPPED, live) == (answer.decision, after)
+
+
+def applied_again(manifest: Document, live: Document) -> Document:
+    """Return the update that a client-side apply of a manifest sends: lists without a merge key are replaced."""
+    update = with_changes(live)
+    for container_, written in zip(
+        update["spec"]["containers"], manifest["spec"]["containers"], strict=True
+    ):
+        resources = container_["resources"]
+        resources["limits"] = {**resources.get("limits", {}), **written["resources"]["limits"]}
+        if "claims" in written["resources"]:
+            resources["claims"] = written["resources"]["claims"]
+    for field in ("schedulerName", "tolerations"):
+        if field in manifest["spec"]:
+            update["spec"][field] = manifest["spec"][field]
+    return update
+
+
+OWN_CLAIM = with_changes(
+    pod(gpus(1, mem=1), resourceClaims=[{"name": "own", "resourceClaimName": "nic"}]),
+    spec__containers__0__resources__claims=[{"name": "own"}],
+)
+TOLERATING = pod(gpus(1), tolerations=[{"key": "team", "operator": "Exists"}])
+ALWAYS_TOLERATED = TranslationOptions(tolerations=TolerationPolicy.ALWAYS)
+BRIDGE_TOLERATION = {"key": "bridge", "operator": "Exists", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "options"),
+    [
+        pytest.param(OWN_CLAIM, TranslationOptions(), id="a claim of its own"),
+        pytest.param(TOLERATING, ALWAYS_TOLERATED, id="a toleration of its own"),
+    ],
+)
+def test_a_second_apply_leaves_the_lists_of_the_pod(
+    manifest: Document, options: TranslationOptions
+) -> None:
+    live, _ = admit(manifest, None, options)
+
+    after, answer = admit_update(applied_again(manifest, live), live, options)
+
+    assert (answer.decision, after) == (Decision.STRIPPED, live)
+
+
+def test_the_entries_that_a_second_apply_adds_come_after_those_of_the_pod() -> None:
+    live, _ = admit(TOLERATING, None, ALWAYS_TOLERATED)
+    added = {"key": "more", "operator": "Exists"}
+    update = applied_again(TOLERATING, live)
+    update["spec"]["tolerations"] = [added, *update["spec"]["tolerations"]]
+
+    after, _ = admit_update(update, live, ALWAYS_TOLERATED)
+
+    assert after["spec"]["tolerations"] == [*live["spec"]["tolerations"], added]
+
+
+def test_a_claim_of_its_own_that_the_manifest_drops_is_for_the_api_server_to_refuse() -> None:
+    live, _ = admit(OWN_CLAIM)
+    update = applied_again(OWN_CLAIM, live)
+    update["spec"]["containers"][0]["resources"]["claims"] = []
+
+    after, _ = admit_update(update, live)
+
+    (claim,) = after["spec"]["containers"][0]["resources"]["claims"]
+    assert claim["name"] != "own"
+
+
+@pytest.mark.parametrize("written", ["volcano", "default-scheduler"])
+def test_a_second_apply_leaves_a_routed_pod_with_the_bridge(written: str) -> None:
+    manifest = pod(
+        gpus(1), schedulerName=written, tolerations=[{"key": "team", "operator": "Exists"}]
+    )
+    live, _ = admit(manifest, None, ADOPTING)
+    live["spec"]["schedulerName"] = "drawbridge-scheduler"
+    live["spec"]["tolerations"].append(BRIDGE_TOLERATION)
+
+    after, answer = admit_update(applied_again(manifest, live), live, ADOPTING)
+
+    assert (answer.decision, after) == (Decision.STRIPPED, live)
 
 
 def test_another_scheduler_is_for_the_api_server_to_refuse() -> None:
