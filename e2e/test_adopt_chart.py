@@ -289,6 +289,10 @@ def test_an_image_is_named_by_its_digest_where_there_is_one() -> None:
         ("webhook.replica=3", "replica"),
         ("certificates.mode=mine", "certificates"),
         ("webhook.enabled=false", "nothing is enabled"),
+        (
+            "webhook.enabled=false,observer.enabled=true,quotaGates.enabled=true",
+            "quotaGates.enabled needs webhook.enabled",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_and_named(flag: str, words: str) -> None:
