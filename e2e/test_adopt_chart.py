@@ -413,7 +413,7 @@ def test_install_upgrade_rollback_and_uninstall(release: Cluster) -> None:
         *("patch", "secret", "drawbridge-signing", "-n", NAMESPACE, "--type=merge"),
         *("-p", json.dumps({"data": {"key": bundle}})),
     )
-    run("upgrade", RELEASE, CHART, "--reuse-values", "--set", "mode=OptIn")
+    run("upgrade", RELEASE, CHART, "--reset-then-reuse-values", "--set", "mode=OptIn")
     assert stored()["failurePolicy"] == "Fail"
     assert stored()["rules"][0]["resources"] == ["pods"]
     assert release.get("secret", "drawbridge-signing", NAMESPACE)["data"] == {"key": bundle}
@@ -430,7 +430,7 @@ def test_install_upgrade_rollback_and_uninstall(release: Cluster) -> None:
     # The definitions that were kept are the next installation's.
     run("install", RELEASE, CHART, *REINSTALL)
     assert {name: release.get("crd", name)["metadata"]["uid"] for name in DEFINITIONS} == kept
-    run("upgrade", RELEASE, CHART, "--reuse-values", "--set", "mode=Shadow")
+    run("upgrade", RELEASE, CHART, "--reset-then-reuse-values", "--set", "mode=Shadow")
     run("uninstall", RELEASE)
     assert {name: release.get("crd", name)["metadata"]["uid"] for name in DEFINITIONS} == kept
 
@@ -449,7 +449,7 @@ def test_helm_takes_over_what_kustomize_installed(release: Cluster) -> None:
     deployment = release.get("deployments", "drawbridge-webhook", NAMESPACE)
     assert deployment["metadata"]["annotations"]["meta.helm.sh/release-name"] == RELEASE
     run_helm(
-        "upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--reuse-values", kubeconfig=where
+        "upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--reset-then-reuse-values", kubeconfig=where
     )
     run_helm("uninstall", RELEASE, "--namespace", NAMESPACE, kubeconfig=where)
     assert release.find("deployments", "drawbridge-webhook", NAMESPACE) is None

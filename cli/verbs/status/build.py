@@ -348,7 +348,8 @@ def _next_step(installation: Installation, checks: Iterable[StatusCheck]) -> str
     if mode_of(installation) is Mode.SHADOW:
         return (
             "drawbridge assess --live; then the mode OptIn, which translates labelled namespaces: "
-            "helm upgrade --reuse-values --set mode=OptIn, or kubectl apply -k manifests/overlays/opt-in"
+            "helm upgrade --reset-then-reuse-values --set mode=OptIn, "
+            "or kubectl apply -k manifests/overlays/opt-in"
         )
     if not installation.slices:
         return (
