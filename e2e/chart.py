@@ -44,3 +44,9 @@ def template(*flags: str, namespace: str = NAMESPACE) -> list[Object]:
     where = ("--namespace", namespace, "--kube-version", "1.37.1")
     text = run_helm("template", RELEASE, CHART, *where, *flags)
     return [document for document in yaml.safe_load_all(text) if document]
+
+
+def key_of(document: Object) -> tuple[str, str, str]:
+    """Return the kind, the namespace and the name of an object."""
+    metadata = document["metadata"]
+    return document["kind"], metadata.get("namespace", ""), metadata["name"]

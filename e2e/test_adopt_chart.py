@@ -11,13 +11,10 @@ import yaml
 
 from admission.webhook_configuration import configuration, validating_configuration
 from e2e.access import Access, Object
-from e2e.chart import CHART, DEFINITIONS, RELEASE, run_helm, template
+from e2e.chart import CHART, DEFINITIONS, RELEASE, key_of, run_helm, template
 from e2e.cluster import Cluster
 from e2e.drawbridge import ROOT, rendered
 from kube.names import CONFIGURATION, NAMESPACE
-from process.model.durations import PositiveDuration
-from process.model.settings import parse_settings
-from sidecar.model.settings import VARIABLES, Settings
 from translation.cluster.snapshot import Mode
 from translation.reading.arbiter import VOCABULARIES
 
@@ -30,11 +27,7 @@ _LABELS: Final = frozenset({"app.kubernetes.io/managed-by", "helm.sh/chart"})
 _CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _SETTINGS: Final = ("ConfigMap", NAMESPACE, "drawbridge-settings")
 _BRIDGE_SETTINGS: Final = ("ConfigMap", NAMESPACE, "drawbridge-bridge")
-
-
-def key_of(document: Object) -> tuple[str, str, str]:
-    metadata = document["metadata"]
-    return document["kind"], metadata.get("namespace", ""), metadata["name"]
+_DRIVER_SETTINGS: Final = ("ConfigMap", "drawbridge-driver", "drawbridge-settings")
 
 
 def comparable(documents: Iterable[Object]) -> dict[tuple[str, str, str], Object]:
@@ -95,6 +88,7 @@ def test_the_chart_is_what_kustomize_applies(
 
     charted = comparable(template(*flags))
 
+    charted.pop(_DRIVER_SETTINGS, None)
     settings = charted.pop(_SETTINGS)["data"]["settings.yaml"]
     if _BRIDGE_SETTINGS in expected:  # The manifest has the sidecar's settings alone.
         bridge = charted[_BRIDGE_SETTINGS]["data"]
@@ -143,29 +137,6 @@ def test_another_namespace_is_in_all_places() -> None:
     (stored,) = (document for document in objects if document["kind"] == _CONFIGURATIONS[0])
     expected = configuration(VOCABULARIES.values(), "gpu-system")
     assert stored["webhooks"] == expected["webhooks"]
-
-
-def test_settings_are_merged_with_the_mode() -> None:
-    flags = ("--set", "settings.translation.quota=warn", "--set", "settings.webhook.port=10250")
-    (settings,) = (document for document in template(*flags) if key_of(document) == _SETTINGS)
-
-    assert yaml.safe_load(settings["data"]["settings.yaml"]) == {
-        "translation": {"mode": "OptIn", "quota": "warn"},
-        "webhook": {"port": 10250},
-    }
-
-
-def test_settings_of_the_sidecar_are_in_the_file_that_it_reads() -> None:
-    gates = {"DRADeviceCompatibilityGroups": True}
-    values = json.dumps({"sidecar": {"featureGates": gates, "writeTimeout": "7s"}})
-    flags = ("--set", "bridge.enabled=true", "--set-json", f"settings={values}")
-    (stored,) = (document for document in template(*flags) if key_of(document) == _BRIDGE_SETTINGS)
-
-    settings = parse_settings(
-        stored["data"]["settings.yaml"], "settings.yaml", {}, kind=Settings, variables=VARIABLES
-    )
-    assert settings.sidecar.feature_gates == gates
-    assert settings.sidecar.write_timeout == PositiveDuration(7)
 
 
 def test_exempt_namespaces_are_in_all_places() -> None:
@@ -293,6 +264,11 @@ def test_an_image_is_named_by_its_digest_where_there_is_one() -> None:
             "webhook.enabled=false,observer.enabled=true,quotaGates.enabled=true",
             "quotaGates.enabled needs webhook.enabled",
         ),
+        (
+            "webhook.extraEnv[0].name=DRAWBRIDGE_PORT,webhook.extraEnv[0].value=10250",
+            "webhook.extraEnv sets DRAWBRIDGE_PORT",
+        ),
+        ("settings.driver.name=gpu.example.com", "name"),
     ],
 )
 def test_a_wrong_value_is_refused_and_named(flag: str, words: str) -> None:
@@ -318,7 +294,10 @@ def test_no_text_of_the_values_becomes_a_field(tmp_path: Path, text: str) -> Non
             "image": dict.fromkeys(("repository", "tag", "pullPolicy"), text),
             "priorityClass": {"name": text},
             "monitoring": {"enabled": True, "runbooks": text},
-            "settings": {"translation": {"exemptNamespaces": [text]}},
+            "settings": {
+                "translation": {"exemptNamespaces": [text]},
+                "driver": dict.fromkeys(("kubeletDirectory", "cdiDirectory", "sysfs"), text),
+            },
             "driver": {"enabled": True, "inventory": text},
             "bridge": {"enabled": True, "image": {"digest": text}},
         }
@@ -449,7 +428,13 @@ def test_helm_takes_over_what_kustomize_installed(release: Cluster) -> None:
     deployment = release.get("deployments", "drawbridge-webhook", NAMESPACE)
     assert deployment["metadata"]["annotations"]["meta.helm.sh/release-name"] == RELEASE
     run_helm(
-        "upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--reset-then-reuse-values", kubeconfig=where
+        "upgrade",
+        RELEASE,
+        CHART,
+        "--namespace",
+        NAMESPACE,
+        "--reset-then-reuse-values",
+        kubeconfig=where,
     )
     run_helm("uninstall", RELEASE, "--namespace", NAMESPACE, kubeconfig=where)
     assert release.find("deployments", "drawbridge-webhook", NAMESPACE) is None

@@ -20,11 +20,14 @@ from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
 from kube.cel.compile import Environment, compile_selector
 from kube.manifests.reader import read_paths
 from process.profiles.profile_files import load_profiles
+from process.running.command import DEFAULT_CONFIG
 from testing.allocation.builders import device, result
 from testing.driver.builders import PUBLICATION, allocated_claim, node_state, prepared_checkpoint
 
 ROOT: Final = Path(__file__).parent.parent
 DRIVER: Final = ROOT / "manifests" / "driver"
+MOST_NODES: Final = 65_000
+"""The largest number of nodes of a cluster of GKE."""
 OTHERS: Final = (ROOT / "manifests" / "base", ROOT / "manifests" / "observer")
 
 Document = Mapping[str, Any]
@@ -253,6 +256,46 @@ def test_it_sees_the_folders_that_it_writes() -> None:
     for folder in (settings.plugins.parent, settings.registry, settings.cdi_directory):
         assert str(folder) == mounts[str(folder)], "the path differs inside and outside"
     assert settings.inventory in mounts
+
+
+def test_it_reads_settings_where_there_are_some() -> None:
+    (daemon_set,) = of_kind("DaemonSet")
+    volumes = {
+        volume["name"]: volume.get("configMap")
+        for volume in daemon_set["spec"]["template"]["spec"]["volumes"]
+    }
+    mounts = {
+        volume_mount["mountPath"]: volumes[volume_mount["name"]]
+        for volume_mount in container()["volumeMounts"]
+    }
+
+    settings = {"name": "drawbridge-settings", "optional": True}
+    assert settings == mounts[str(DEFAULT_CONFIG.parent)]
+
+
+def test_selinux_lets_it_make_sockets_in_the_folders_of_the_kubelet() -> None:
+    (daemon_set,) = of_kind("DaemonSet")
+
+    security = daemon_set["spec"]["template"]["spec"]["securityContext"]
+
+    assert {"level": "s0", "type": "spc_t"} == security["seLinuxOptions"]
+
+
+def test_its_priority_class_has_a_quota_for_two_pods_on_each_node_of_any_cluster() -> None:
+    """Without it, GKE allows the class in kube-system only."""
+    (daemon_set,) = of_kind("DaemonSet")
+    (quota,) = of_kind("ResourceQuota")
+    (expression,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+
+    priority_class = daemon_set["spec"]["template"]["spec"]["priorityClassName"]
+
+    assert daemon_set["metadata"]["namespace"] == quota["metadata"]["namespace"]
+    assert expression == {
+        "scopeName": "PriorityClass",
+        "operator": "In",
+        "values": [priority_class],
+    }
+    assert int(quota["spec"]["hard"]["pods"]) > 2 * MOST_NODES
 
 
 def test_it_knows_its_node_and_its_pod() -> None:

@@ -15,6 +15,7 @@ import yaml
 from msgspec import inspect
 
 from admission.webhook_configuration import OBJECTS_WEBHOOK
+from driver.model.settings import DriverSettings
 from kube.manifests.dump import dump_yaml
 from kube.names import NAMESPACE, OBSERVER_NAMESPACE, TRANSLATE_LABEL
 from process.model.durations import Duration
@@ -40,6 +41,18 @@ _LABELS: Final = {
     "helm.sh/chart": "PH_chart",
 }
 _TEMPLATED: Final = frozenset({"Deployment", "DaemonSet"})
+_SETTINGS_SECTIONS: Final = {command.package: command.section for command in PROCESSES}
+"""Package of a process to its section of the settings."""
+_PORT_SETTINGS: Final = {"https": "port", "probes": "probePort", "metrics": "metricsPort"}
+"""Name of a port to the setting that has its number."""
+_KUBELET_DIRECTORY: Final = DriverSettings().kubelet_directory
+_CDI_DIRECTORY: Final = DriverSettings().cdi_directory
+
+
+def _driver_setting(name: str, default: str = "") -> str:
+    return f'dig "driver" "{name}" "{default}" .Values.settings'
+
+
 _INLINE: Final = {
     "PH_release": ".Release.Name",
     "PH_service": ".Release.Service",
@@ -51,6 +64,15 @@ _INLINE: Final = {
     "PH_runbooks": ".Values.monitoring.runbooks",
     "PH_failure_policy": 'ternary "Ignore" "Fail" (eq .Values.mode "Shadow")',
     "PH_client_authority": ".Values.webhook.clientAuthority",
+    "PH_kubelet_directory": (
+        f'({_driver_setting("kubeletDirectory", _KUBELET_DIRECTORY)} | trimSuffix "/")'
+    ),
+    "PH_cdi_directory": _driver_setting("cdiDirectory", _CDI_DIRECTORY),
+    "PH_state_directory": _driver_setting("stateDirectory"),
+    "PH_faults_directory": _driver_setting("faultsDirectory"),
+    "PH_sysfs": _driver_setting("sysfs", "/sys"),
+    "PH_dev": _driver_setting("dev", "/dev"),
+    "PH_proc": _driver_setting("proc", "/proc"),
 }
 """Placeholder to the expression that stands for it."""
 _OWN: Final = 'eq .Values.certificates.mode "own"'
@@ -98,6 +120,14 @@ def schema() -> str:
     del sections["translation"]["properties"]["mode"]
     # The namespace is that of the release.
     del sections["namespace"]
+    for section, name in _FIXED_SETTINGS:
+        del sections[section]["properties"][name]
+    for command in PROCESSES:
+        properties = sections[command.section]["properties"]
+        for name in _PORT_SETTINGS.values():
+            # 0 takes any free port, which no Service would find.
+            if name in properties:
+                properties[name]["minimum"] = 1
     values = yaml.safe_load((ROOT / CHART / "values.yaml").read_text())
     properties = {name: _schema_by_example(value) for name, value in values.items()}
     properties["mode"] = {"enum": [mode.value for mode in Mode]}
@@ -117,6 +147,15 @@ def schema() -> str:
         "additionalProperties": False,
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n"
+
+
+_FIXED_SETTINGS: Final = (
+    ("driver", "name"),
+    ("driver", "nodeName"),
+    ("driver", "podUid"),
+    ("sidecar", "socket"),
+)
+"""Settings that the pods have in variables, or, as the driver's name, that other objects repeat."""
 
 
 def _schema_of(kind: inspect.Type) -> dict[str, Any]:
@@ -182,6 +221,7 @@ _FREE: Final = frozenset(
         "podLabels",
         "podSecurityContext",
         "resources",
+        "seLinuxOptions",
         "securityContext",
     }
 )
@@ -261,7 +301,8 @@ def _quota() -> str:
     return _text(
         "manifests/base",
         [quota],
-        "and .Values.webhook.enabled .Values.priorityClass.name .Values.priorityClass.quota",
+        "and (or .Values.webhook.enabled .Values.bridge.enabled)"
+        " .Values.priorityClass.name .Values.priorityClass.quota",
     )
 
 
@@ -287,22 +328,24 @@ def _driver() -> str:
         for name in ("namespace", "deviceclasses", "noderestriction", "driver")
         for document in _documents(f"driver/{name}")
     ]
-    documents.append(
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": "drawbridge-inventory",
-                "namespace": "drawbridge-driver",
-                "labels": {
-                    "app.kubernetes.io/name": "drawbridge",
-                    "app.kubernetes.io/component": "driver",
-                },
-            },
-            "data": {"default.yaml": "PH_inventory"},
-        }
+    quotas = [document for document in documents if document["kind"] == "ResourceQuota"]
+    documents = [document for document in documents if document not in quotas]
+    documents += [
+        _driver_config_map("drawbridge-inventory", {"default.yaml": "PH_inventory"}),
+        # A pod mounts nothing of another namespace.
+        _driver_config_map("drawbridge-settings", {"settings.yaml": "PH_settings"}),
+    ]
+    driver = _text("manifests/driver", documents, ".Values.driver.enabled")
+    quota = _text(
+        "manifests/driver", quotas, "and .Values.driver.enabled .Values.priorityClass.quota"
     )
-    return _text("manifests/driver", documents, ".Values.driver.enabled")
+    return f"{driver}---\n{quota}"
+
+
+def _driver_config_map(name: str, data: Mapping[str, str]) -> Document:
+    labels = {"app.kubernetes.io/name": "drawbridge", "app.kubernetes.io/component": "driver"}
+    metadata = {"name": name, "namespace": "drawbridge-driver", "labels": labels}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
 def _bridge() -> str:
@@ -417,6 +460,7 @@ def _prepare_workload(workload: Document) -> None:
         is_scheduler = container["image"].startswith("drawbridge-scheduler:")
         container["image"] = "PH_scheduler_image" if is_scheduler else "PH_image"
         container["imagePullPolicy"] = "PH_with image.pullPolicy"
+        _prepare_ports(container)
         if is_configurable:
             _prepare_container(container, component)
     if component == "certificates":
@@ -424,6 +468,9 @@ def _prepare_workload(workload: Document) -> None:
     if component == "webhook":
         _mount_certificate(spec)
         _mount_client_authority(spec)
+    if component == "driver":
+        spec["securityContext"]["seLinuxOptions"] = "PH_yaml driver.seLinuxOptions"
+        _mount_node_folders(spec)
 
 
 def _prepare_pod(template: Document, component: str) -> None:
@@ -454,6 +501,15 @@ def _prepare_container(container: Document, component: str) -> None:
     container["env"] = [*own, f"PH_more {variables}"] if own else f"PH_yaml {variables}"
 
 
+def _prepare_ports(container: Document) -> None:
+    """Give the ports of a process the numbers in its settings."""
+    section = _SETTINGS_SECTIONS.get(container["command"][-1])
+    if section is not None:
+        for port in container["ports"]:
+            setting = f"{section}.{_PORT_SETTINGS[port['name']]}"
+            port["containerPort"] = f"PH_port {setting} {port['containerPort']}"
+
+
 def _replaceable(path: str, fields: Document) -> Document:
     """Return fields that a value replaces if it has any."""
     return {"PH_else": path, **fields, "PH_end": "block"}
@@ -479,10 +535,35 @@ def _set_variable(spec: Document, condition: str, name: str, value: str) -> None
     container["env"] = [condition, {"name": name, "value": value}, "PH_end", *container["env"]]
 
 
-def _mount(spec: Document, condition: str, volume: Document, path: str) -> None:
+def _mount_node_folders(spec: Document) -> None:
+    """Mount the folders of the node at the paths in the settings of the driver."""
+    (container,) = spec["containers"]
+    folders = [
+        *((mount, "mountPath") for mount in container["volumeMounts"]),
+        *((volume["hostPath"], "path") for volume in spec["volumes"] if "hostPath" in volume),
+    ]
+    for place, field in folders:
+        if place[field] == _CDI_DIRECTORY:
+            place[field] = "PH_cdi_directory"
+        elif place[field].startswith(f"{_KUBELET_DIRECTORY}/"):
+            place[field] = place[field].replace(_KUBELET_DIRECTORY, "PH_kubelet_directory", 1)
+    for name in ("sysfs", "dev", "proc"):
+        folder = {"path": "/sys" if name == "sysfs" else f"/{name}"}
+        _mount(spec, f"PH_if_{name}", {"name": name, "hostPath": folder}, f"PH_{name}")
+    for name in ("state", "faults"):
+        folder = {"path": f"PH_{name}_directory", "type": "DirectoryOrCreate"}
+        volume = {"name": name, "hostPath": folder}
+        _mount(spec, f"PH_if_{name}", volume, f"PH_{name}_directory", read_only=False)
+
+
+def _mount(
+    spec: Document, condition: str, volume: Document, path: str, *, read_only: bool = True
+) -> None:
     """Mount a volume under a condition."""
     (container,) = spec["containers"]
-    mount = {"name": volume["name"], "mountPath": path, "readOnly": True}
+    mount = {"name": volume["name"], "mountPath": path}
+    if read_only:
+        mount["readOnly"] = True
     container["volumeMounts"] = [condition, mount, "PH_end", *container["volumeMounts"]]
     spec["volumes"] = [condition, volume, "PH_end", *spec["volumes"]]
 
@@ -534,10 +615,13 @@ _BLOCKS: Final = {
 }
 """Placeholder of a whole field to lines; `{field}` is its name."""
 _FIELD: Final = re.compile(r"""^(\s*)(- )?([\w./-]+): "?(PH_\w+)(?: ([\w.]+))?"?$""")
+_PORT: Final = re.compile(r"^(\s*(?:- )?\w+: )PH_port (\w+)\.(\w+) (\d+)$")
+"""A port of the settings, and its default."""
 _ITEM: Final = re.compile(r"^(\s*)- (PH_\w+)(?: ([\w.]+))?$")
 _KEY: Final = re.compile(r"^(\s*)(PH_\w+): ([\w.]+)$")
 """A placeholder among the fields of a mapping."""
-_RUNBOOK: Final = re.compile(r"^(\s*[\w-]+: )PH_runbooks(#[\w-]+)$")
+_WITH_TAIL: Final = re.compile(r"^(\s*[\w-]+: )(PH_\w+)([#/][\w-]+)$")
+"""A text of the values, and what follows it."""
 
 
 def _actions(lines: Iterable[str]) -> Iterator[str]:
@@ -549,9 +633,11 @@ def _actions(lines: Iterable[str]) -> Iterator[str]:
             yield from _block_lines(key[1], key[2], key[3])
         elif field := _FIELD.match(line):
             yield from _field_lines(field[1], field[2] or "", field[3], field[4], field[5])
-        elif runbook := _RUNBOOK.match(line):
-            address = f'printf "%s{runbook[2]}" {_INLINE["PH_runbooks"]}'
-            yield f"{runbook[1]}{{{{ {address} | quote }}}}"
+        elif port := _PORT.match(line):
+            number = f'dig "{port[2]}" "{port[3]}" {port[4]} .Values.settings'
+            yield f"{port[1]}{{{{ {number} | int }}}}"
+        elif text := _WITH_TAIL.match(line):
+            yield f'{text[1]}{{{{ printf "%s{text[3]}" {_INLINE[text[2]]} | quote }}}}'
         else:
             yield _inline(line)
 
@@ -560,6 +646,11 @@ _CONDITIONS: Final = {
     "PH_if_own": _OWN,
     "PH_if_cert_manager": _CERT_MANAGER,
     "PH_if_client_authority": ".Values.webhook.clientAuthority",
+    "PH_if_sysfs": f'ne ({_INLINE["PH_sysfs"]}) "/sys"',
+    "PH_if_dev": f'ne ({_INLINE["PH_dev"]}) "/dev"',
+    "PH_if_proc": f'ne ({_INLINE["PH_proc"]}) "/proc"',
+    "PH_if_state": _INLINE["PH_state_directory"],
+    "PH_if_faults": _INLINE["PH_faults_directory"],
 }
 """Placeholder of the beginning of a block to the condition under which it is rendered."""
 
@@ -579,7 +670,7 @@ def _item_lines(indent: str, name: str, path: str | None) -> Iterator[str]:
     match name:
         case "PH_else" | "PH_more":
             yield from _block_lines(indent, name, path)
-        case "PH_if_own" | "PH_if_cert_manager" | "PH_if_client_authority":
+        case _ if name in _CONDITIONS:
             yield f"{{{{- if {_CONDITIONS[name]} }}}}"
         case "PH_end":
             yield "{{- end }}"

@@ -13,9 +13,12 @@ import yaml
 
 from answers.model.kubernetes_version import OLDEST_KUBERNETES
 from controllers.model.settings import Settings as ControllerSettings
+from driver.model.settings import Settings as DriverSettings
 from migration.upgrade.kubernetes import BRIDGE_VERSION, DRIVER_SINCE
 from process.model.settings import to_document
+from sidecar.model.settings import Settings as SidecarSettings
 from tools import chart
+from tools.public_names import PROCESSES
 from webhook.settings import Settings as WebhookSettings
 
 CHART: Final = Path(__file__).parents[2] / chart.CHART
@@ -45,10 +48,10 @@ def test_a_text_of_the_values_is_quoted(name: str) -> None:
     written = [
         action
         for action in actions
-        if action == "." or re.match(r"(\.Values|printf .*\.Values)", action)
+        if action == "." or re.match(r"(\.Values|(printf|dig) .*\.Values)", action)
     ]
 
-    texts = [action for action in written if not action.endswith(".replicas")]
+    texts = [action for action in written if not action.endswith((".replicas", "| int"))]
     assert [action for action in texts if not action.endswith("| quote")] == []
 
 
@@ -79,11 +82,37 @@ def test_a_site_decides_about_pods(component: str, values: dict[str, Any]) -> No
     jsonschema.validate({**VALUES, component: {**VALUES[component], **values}}, SCHEMA)
 
 
-@pytest.mark.parametrize("kind", [WebhookSettings, ControllerSettings])
+def test_a_pod_has_the_ports_that_its_process_listens_on() -> None:
+    texts = "".join(text() for text in chart.templates().values())
+    sections = {command.section: command.kind for command in PROCESSES}
+    numbers = [
+        f'{{{{ dig "{section}" "{name}" {number} .Values.settings | int }}}}'
+        for section, kind in sections.items()
+        for name, number in to_document(kind())[section].items()
+        if name in {"port", "probePort", "metricsPort"}
+    ]
+
+    # kube-scheduler's has no setting.
+    assert sorted([*numbers, "10259"]) == sorted(re.findall(r"containerPort: (.*)", texts))
+
+
+FIXED: Final = {
+    "driver": ("name", "nodeName", "podUid"),
+    "sidecar": ("socket",),
+    "translation": ("mode",),
+}
+"""Section to settings that are a value of their own, that a variable sets, or that other objects repeat."""
+
+
+@pytest.mark.parametrize(
+    "kind", [WebhookSettings, ControllerSettings, DriverSettings, SidecarSettings]
+)
 def test_all_settings_of_a_process_are_valid(kind: Any) -> None:
     settings: Any = json.loads(json.dumps(to_document(kind())))
-    del settings["translation"]["mode"]  # A value of its own.
     del settings["namespace"]  # That of the release.
+    for section, names in FIXED.items():
+        for name in names if section in settings else ():
+            del settings[section][name]
 
     jsonschema.validate({**VALUES, "settings": settings}, SCHEMA)
 
@@ -94,6 +123,12 @@ def test_all_settings_of_a_process_are_valid(kind: Any) -> None:
         {"translation": {"mode": "OptIn"}},
         {"translation": {"quota": "sometimes"}},
         {"webhook": {"port": 70_000}},
+        {"webhook": {"port": 0}},
+        {"driver": {"metricsPort": 0}},
+        {"driver": {"name": "gpu.example.com"}},
+        {"driver": {"nodeName": "node-a"}},
+        {"driver": {"podUid": "0"}},
+        {"sidecar": {"socket": "/run/other.sock"}},
         {"webhook": {"drain": "ten"}},
         {"webhook": {"userCpuFraction": 1}},
         {"webhok": {}},
