@@ -98,7 +98,7 @@ func newDrawbridge(client *sidecar.Client, handle fwk.Handle) (*Drawbridge, erro
 		client:              client,
 		handle:              handle,
 		claims:              claims{tracker: handle.SharedDRAManager().ResourceClaims(), pods: pods.GetIndexer(), index: index},
-		parked:              newParked(handle),
+		parked:              newParked(handle, pods.GetStore()),
 		wide:                newPodSet(),
 		groups:              newGroupMemories(),
 		writesInBind:        sync.OnceValue(func() bool { return bindsFirst(handle) }),

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net/http"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -585,6 +587,55 @@ func TestAPodWaitsForALostSidecarAndIsWokenWhenItIsBack(t *testing.T) {
 	}
 	if !reflect.DeepEqual(s.handle.activated, []string{"p"}) {
 		s.Errorf("activated %v", s.handle.activated)
+	}
+}
+
+func TestPodsThatAreDeletedWhileTheSidecarIsLostAreForgotten(t *testing.T) {
+	s := newStory(t)
+	park := func(pod *v1.Pod) {
+		t.Helper()
+		if err := s.plugin.claims.pods.Add(pod); err != nil { // In the place of an earlier one of the name.
+			t.Fatal(err)
+		}
+		s.plugin.parked.add(pod)
+	}
+	stays := plainPod("stays")
+	park(stays)
+	for number := range 5 * minParked {
+		pod := plainPod("created again")
+		pod.UID = types.UID(strconv.Itoa(number))
+		park(pod)
+		deleted := plainPod("deleted-" + strconv.Itoa(number))
+		park(deleted)
+		if err := s.plugin.claims.pods.Delete(deleted); err != nil {
+			t.Fatal(err)
+		}
+		if count := len(s.plugin.parked.pods); count > minParked {
+			t.Fatalf("%d pods are parked, of which 2 exist", count)
+		}
+	}
+
+	s.plugin.parked.release()
+
+	if !slices.Contains(s.handle.activated, "stays") || !slices.Contains(s.handle.activated, "created again") {
+		t.Errorf("activated %v", s.handle.activated)
+	}
+}
+
+func TestAllPodsThatExistAreParked(t *testing.T) {
+	s := newStory(t)
+	for number := range 3 * minParked {
+		pod := plainPod(strconv.Itoa(number))
+		if err := s.plugin.claims.pods.Add(pod); err != nil {
+			t.Fatal(err)
+		}
+		s.plugin.parked.add(pod)
+	}
+
+	s.plugin.parked.release()
+
+	if count := len(s.handle.activated); count != 3*minParked {
+		t.Errorf("%d pods are activated", count)
 	}
 }
 

@@ -1,11 +1,13 @@
 package plugin
 
 import (
+	"maps"
 	"strings"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
@@ -102,29 +104,48 @@ func (s *podSet) has(pod types.UID) bool {
 	return ok
 }
 
+// minParked is how many pods are parked before those that are gone are looked for.
+const minParked = 100
+
 // parked are pods that were turned away while the sidecar was not usable. No event of the cluster
 // says that it is back.
 type parked struct {
 	handle fwk.Handle
+	stored cache.Store // All pods of the cluster.
 	mutex  sync.Mutex
 	pods   map[string]*v1.Pod
+	bound  int // The number at which pods that are gone are forgotten.
 }
 
-func newParked(handle fwk.Handle) *parked {
-	return &parked{handle: handle, pods: map[string]*v1.Pod{}}
+func newParked(handle fwk.Handle, stored cache.Store) *parked {
+	return &parked{handle: handle, stored: stored, pods: map[string]*v1.Pod{}, bound: minParked}
 }
 
 func (p *parked) add(pod *v1.Pod) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
+	if len(p.pods) >= p.bound {
+		maps.DeleteFunc(p.pods, func(_ string, parked *v1.Pod) bool { return p.isGone(parked) })
+		p.bound = max(minParked, 2*len(p.pods))
+	}
 	p.pods[string(pod.UID)] = pod
+}
+
+// isGone reports whether a pod was deleted; another one may have its name.
+func (p *parked) isGone(pod *v1.Pod) bool {
+	object, exists, err := p.stored.Get(pod)
+	if err != nil || !exists {
+		return err == nil
+	}
+	stored, ok := object.(*v1.Pod)
+	return ok && stored.UID != pod.UID
 }
 
 // release puts all of them back into the scheduling queue.
 func (p *parked) release() {
 	p.mutex.Lock()
 	pods := p.pods
-	p.pods = map[string]*v1.Pod{}
+	p.pods, p.bound = map[string]*v1.Pod{}, minParked
 	p.mutex.Unlock()
 	if len(pods) > 0 {
 		p.handle.Activate(klog.Background(), pods)

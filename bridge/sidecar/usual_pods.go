@@ -93,6 +93,9 @@ func (u *usualPods) take(instance string, said *UsualPods) {
 	}
 	for _, name := range said.Removed {
 		delete(u.classes, name)
+		for _, known := range u.costs {
+			delete(known, name)
+		}
 	}
 	u.number, u.isWhole = said.Number, !said.More
 }

@@ -56,6 +56,31 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	}
 }
 
+func TestANodeThatIsGoneIsForgotten(t *testing.T) {
+	var usual usualPods
+	usual.take("first", &UsualPods{
+		Number: 1, Kinds: [][2]int64{{4000, 0}}, Classes: [][][3]int64{{{0, 1, 10}}}, Nodes: map[string]int64{"stays": 0},
+	})
+	for round := range int64(3) {
+		name := strconv.FormatInt(round, 10)
+		usual.take("first", &UsualPods{
+			Number: 2*round + 2, Since: 2*round + 1, Classes: [][][3]int64{{{0, 1, 10}}}, Nodes: map[string]int64{name: 0},
+		})
+		for size := range int64(2) {
+			usual.costsOf("first", []fwk.NodeInfo{sizedNode("stays", "4"), sizedNode(name, "4")}, PodRequests{CPUMilli: size + 1})
+		}
+		usual.take("first", &UsualPods{Number: 2*round + 3, Since: 2*round + 2, Removed: []string{name}})
+	}
+	for pod, known := range usual.costs {
+		if _, remembered := known["stays"]; len(known) != 1 || !remembered {
+			t.Errorf("for %v the costs at %d nodes are remembered, want 1", pod, len(known))
+		}
+	}
+	if len(usual.costs) != 2 {
+		t.Errorf("%d sizes, want 2", len(usual.costs))
+	}
+}
+
 // BenchmarkCosts measures what a pod without devices costs at 1,000 nodes, of which kube-scheduler looks at 420, with
 // 32 kinds of pods.
 func BenchmarkCosts(b *testing.B) {
