@@ -14,6 +14,7 @@ from answers.cluster.fence_steps import (
     fence_state,
     fence_steps,
     json_patch_command,
+    listed_drivers,
     spec_tests,
 )
 from answers.cluster.held_back import bridge_reports, kept_for_groups
@@ -84,7 +85,7 @@ class BridgePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Attributes:
         drivers: Owned drivers after the change.
         added: New ones.
-        removed: The drivers that go back to kube-scheduler.
+        removed: The drivers that go back to kube-scheduler; also those that only the fence still lists.
         steps: The steps in their order; empty if nothing changes.
         pending_pods: The pods to create again, at most `MAX_LISTED`.
         kept_claims: `namespace/name` of allocated claims of the drivers, which stay as they are.
@@ -165,29 +166,41 @@ def plan_change(
     added_drivers: Collection[str] = (),
     removed_drivers: Collection[str] = (),
 ) -> BridgePlan:
-    """Return the writes that make the bridge own more drivers, or fewer."""
+    """Return the writes that make the bridge own more drivers, or fewer.
+
+    Args:
+        removed_drivers: The drivers to release. The fence may list more than the ownership, which can be
+            gone: an uninstall deletes its kind.
+    """
     before = owned_drivers(state.ownerships)
     after = (before | set(added_drivers)) - set(removed_drivers)
-    changed_drivers = before ^ after
     context = context_of(state)
-    is_release = bool(before - after)
+    fenced_drivers = (
+        listed_drivers({*removed_drivers, *_publishing_drivers(context)}, objects)
+        if removed_drivers
+        else frozenset[str]()
+    )
+    released_drivers = (before | fenced_drivers) - after
+    changed_drivers = released_drivers | (after - before)
     steps_of_fence = fence_steps(after, objects)
-    ownership_step = _ownership_step(after, state, objects)
+    # Where the ownership names none of the released drivers it stays as it is, also where there is none.
+    is_ownership_current = bool(released_drivers) and before == after
+    steps_of_ownership = () if is_ownership_current else (_ownership_step(after, state, objects),)
     pause = Step(
         title="wait until all API servers have followed", command=f"sleep {SETTLE_S}",
         pause_seconds=SETTLE_S,
     )  # fmt: skip
     # In between nobody allocates for the driver, which is safe; the other way round both could.
     steps = (
-        (ownership_step, pause, *steps_of_fence)
-        if is_release
-        else (*steps_of_fence, pause, ownership_step)
+        (*steps_of_ownership, pause, *steps_of_fence)
+        if released_drivers
+        else (*steps_of_fence, pause, *steps_of_ownership)
     )
     is_current = objects.is_read and fence_state(objects, after) == "current"
     return BridgePlan(
         drivers=tuple(sorted(after)),
         added=tuple(sorted(after - before)),
-        removed=tuple(sorted(before - after)),
+        removed=tuple(sorted(released_drivers)),
         steps=() if not changed_drivers and is_current and objects.has_ownership else steps,
         pending_pods=tuple(_misplaced_pods(state, context, changed_drivers, after))[:MAX_LISTED],
         kept_claims=tuple(_allocated_claims(state, changed_drivers))[:MAX_LISTED],
@@ -200,12 +213,12 @@ def _warnings(
     added_drivers: Collection[str], context: Context, objects: BridgeObjects
 ) -> Iterator[str]:
     """Yield the reasons that nobody would allocate the new drivers."""
-    publishing_drivers = sorted({pool.driver for pool in context.inventory.pools})
+    publishing_drivers = sorted(_publishing_drivers(context))
     for driver in sorted(set(added_drivers) - set(publishing_drivers)):
         similar = get_close_matches(driver, publishing_drivers, n=1)
         hint = f"did you mean {similar[0]}?" if similar else _list_publishing(publishing_drivers)
         yield f"{driver} publishes no devices; {hint}"
-    if objects.is_read and not objects.is_ownership_served:
+    if added_drivers and objects.is_read and not objects.is_ownership_served:
         yield NOT_SERVED
     if objects.fence is not None and _HOLDER_POLICY in objects.missing_parts:
         yield RESTART
@@ -214,6 +227,10 @@ def _warnings(
             "no bridge leads, so pods with these drivers would stay pending: "
             "docs/bridge.md says how to install it"
         )
+
+
+def _publishing_drivers(context: Context) -> frozenset[str]:
+    return frozenset(pool.driver for pool in context.inventory.pools)
 
 
 def explain_not_owned(released_drivers: Collection[str], owned: Collection[str]) -> str:
@@ -336,12 +353,13 @@ def bridge_status(state: ClusterState, objects: BridgeObjects) -> BridgeStatus:
     """Return the allocator of each driver, and the problems."""
     drivers_of_bridge = owned_drivers(state.ownerships)
     context = context_of(state)
-    publishing_drivers = {pool.driver for pool in context.inventory.pools}
+    publishing_drivers = _publishing_drivers(context)
     incomplete = {
         driver
         for driver in drivers_of_bridge & publishing_drivers
         if not context.inventory.is_complete_for([driver])
     }
+    unowned_drivers = listed_drivers(publishing_drivers, objects) - drivers_of_bridge
     status = BridgeStatus(
         drivers=tuple(sorted(drivers_of_bridge)),
         fence=fence_state(objects, drivers_of_bridge),
@@ -360,9 +378,9 @@ def bridge_status(state: ClusterState, objects: BridgeObjects) -> BridgeStatus:
             for pod in state.pods.values()
         ),
     )
-    return msgspec.structs.replace(
-        status, problems=tuple(_problems(status, not_serving(state.ownerships), objects))
-    )
+    refusal = not_serving(state.ownerships)
+    problems = tuple(_problems(status, refusal, objects, unowned_drivers))
+    return msgspec.structs.replace(status, problems=problems)
 
 
 def _serving(state: ClusterState) -> str:
@@ -393,8 +411,16 @@ def _seconds_ago(objects: BridgeObjects) -> int | None:
 
 
 def _problems(
-    status: BridgeStatus, refusal: Condition | None, objects: BridgeObjects
+    status: BridgeStatus,
+    refusal: Condition | None,
+    objects: BridgeObjects,
+    unowned_drivers: Collection[str],
 ) -> Iterator[str]:
+    """Yield the problems in words.
+
+    Args:
+        unowned_drivers: Drivers that the fence lists, and that the bridge does not own.
+    """
     if status.drivers and status.fence == "missing":
         yield f"there is no ValidatingAdmissionPolicy {FENCE}, so kube-scheduler may allocate owned drivers"
     if status.drivers and status.fence == "open":
@@ -408,7 +434,14 @@ def _problems(
             f"drivers, and the bridge allocates nothing: `drawbridge bridge own {' '.join(status.drivers)}` "
             "creates it"
         )
-    if status.fence == "different":
+    if unowned_drivers:
+        names = " ".join(sorted(unowned_drivers))
+        yield (
+            f"the fence lists {join_names(sorted(unowned_drivers), MAX_NAMED)}, which the bridge does not "
+            f"own, so nobody may allocate the devices: `drawbridge bridge release {names}` gives them to "
+            f"kube-scheduler, `drawbridge bridge own {names}` to the bridge"
+        )
+    elif status.fence == "different":
         different_parts = changed_parts(objects)
         yield (
             f"the fence is not as this version of drawbridge writes it, in {', '.join(different_parts)}; "

@@ -8,8 +8,9 @@ import msgspec
 
 from admission.fence import fence_documents, is_fence_of, is_part_current, part_patch
 from answers.model.bridge import BridgeObjects
-from kube.api.ownership import OPEN_CONDITION
+from kube.api.ownership import OPEN_CONDITION, FencePolicy
 from kube.api.urls import VALIDATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICY_BINDINGS
+from kube.cel.quoting import quote
 from kube.manifests.dump import dump_yaml
 from kube.names import FENCE
 
@@ -137,6 +138,14 @@ def spec_tests(generation: int) -> Iterator[Document]:
     """
     if generation:
         yield {"op": "test", "path": "/metadata/generation", "value": generation}
+
+
+def listed_drivers(drivers: Collection[str], objects: BridgeObjects) -> frozenset[str]:
+    """Return those of some drivers that the stored fence lists, so that it keeps others from them."""
+    if objects.fence is None:
+        return frozenset()
+    policy = msgspec.convert(objects.fence, FencePolicy)
+    return frozenset(driver for driver in drivers if policy.lists(quote(driver)))
 
 
 def fence_state(objects: BridgeObjects, drivers_of_bridge: Collection[str]) -> str:

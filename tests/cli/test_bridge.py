@@ -130,6 +130,32 @@ def test_to_release_nobody_allocates_before_the_fence_opens() -> None:
     assert all(step.operations for step in plan.steps if step.resource)
 
 
+@pytest.mark.parametrize("owned", [(), ("third.example.com",)])
+def test_a_driver_that_only_the_fence_lists_is_released(owned: tuple[str, ...]) -> None:
+    """Its ownership was deleted with its kind, or a release ended before the fence was changed."""
+    objects = replace(stored(*owned, DRIVER, OTHER), has_ownership=bool(owned))
+    routed = pod("routed", "waiting", schedulerName=SCHEDULER_NAME)
+    documents = (*CLUSTER, routed, *([ownership(*owned)] if owned else ()))
+
+    plan = plan_change(state(*documents), objects, removed_drivers=[OTHER])
+
+    # What publishes devices, and nothing owns, goes back as well: the fence has the owned drivers alone.
+    assert plan.removed == (DRIVER, OTHER)
+    assert kinds(plan.steps) == ["pause", "validatingadmissionpolicies"]
+    fence, *_ = fence_documents(owned)
+    assert plan.steps[1].operations[-1]["value"] == fence["spec"]
+    assert [waiting.name for waiting in plan.pending_pods] == ["routed"]
+
+
+def test_of_two_drivers_the_ownership_loses_the_one_that_it_has() -> None:
+    plan = plan_change(
+        state(*CLUSTER, ownership(DRIVER)), stored(DRIVER, OTHER), removed_drivers=[DRIVER, OTHER]
+    )
+
+    assert plan.removed == (DRIVER, OTHER)
+    assert kinds(plan.steps) == ["allocatorownerships", "pause", "validatingadmissionpolicies"]
+
+
 def test_settings_of_drivers_stay_as_they_are() -> None:
     stored_ownership = ownership(DRIVER)
     pools = ({"name": "a", "nodeSelector": {}, "maxConsumersPerNode": 0},)
@@ -513,6 +539,8 @@ def test_what_the_cluster_refuses_is_one_line_without_usage(
         ("a driver without a fence", (*CLUSTER[:4], ownership(DRIVER)),
          BridgeObjects(is_read=True, has_ownership=True, holder="a"), "there is no Validating"),
         ("the fence of another driver", (*CLUSTER[:4], ownership(DRIVER)), stored(OTHER), "as this version of drawbridge writes it for the owned drivers"),
+        ("a driver that only the fence lists", CLUSTER[:4], replace(stored(DRIVER), has_ownership=False),
+         f"the fence lists {DRIVER}, which the bridge does not own, so nobody may allocate the devices: `drawbridge bridge release {DRIVER}` gives"),
         ("no leader", (*CLUSTER[:4], ownership(DRIVER)), stored(DRIVER), "no bridge holds the Lease"),
         ("a leader that is gone", (*CLUSTER[:4], ownership(DRIVER)),
          replace(stored(DRIVER), holder="a", renewed="2026-01-01T00:00:00.000000Z", lease_duration_s=15,
@@ -612,6 +640,29 @@ async def call(server: FakeApiServer, folder: Path, *words: str) -> Result:
     }
     path.write_text(json.dumps(document))
     return await asyncio.to_thread(drawbridge, "bridge", *words, "--kubeconfig", path)
+
+
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("is_kind_served", [True, False])
+async def test_what_an_uninstall_left_in_the_fence_is_released(
+    is_kind_served: bool, tmp_path: Path
+) -> None:
+    async with FakeApiServer() as server:
+        for document in fence_documents([DRIVER]):
+            server.put(FENCE_RESOURCES[document["kind"]], dict(document))
+        if not is_kind_served:
+            server.fail(404, times=100, matches=lambda call: "allocatorownerships" in call.path)
+
+        stranger = await call(server, tmp_path, "release", OTHER, "--apply")
+        released = await call(server, tmp_path, "release", DRIVER, "--apply")
+        again = await call(server, tmp_path, "release", DRIVER, "--apply")
+
+        assert (stranger.exit_code, released.exit_code, again.exit_code) == (2, 0, 2)
+        assert released.stdout.startswith("# The bridge owns: no driver\n")
+        stored_fence = server.find(VALIDATING_ADMISSION_POLICIES, "drawbridge-fence")
+        assert stored_fence is not None
+        assert stored_fence["spec"] == fence_documents(())[0]["spec"]
+        assert server.find(ALLOCATOR_OWNERSHIPS, "default") is None
 
 
 async def test_nothing_is_written_where_the_ownership_cannot_be(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from answers.cluster.bridge import (
     explain_not_owned,
     plan_change,
 )
-from answers.cluster.fence_steps import Step
+from answers.cluster.fence_steps import Step, listed_drivers
 from answers.model.bridge import BridgeObjects
 from answers.model.cluster_state import build_state
 from answers.model.inputs import ClusterObjects
@@ -108,7 +108,9 @@ def bridge(
     if action == "own":
         plan = plan_change(state, objects, added_drivers=drivers)
     else:
-        refusal = explain_not_owned(drivers, owned_drivers(state.ownerships))
+        # An uninstall can delete the ownership, and leaves the fence.
+        unlisted_drivers = set(drivers) - listed_drivers(drivers, objects)
+        refusal = explain_not_owned(unlisted_drivers, owned_drivers(state.ownerships))
         if refusal:
             raise _Refused(refusal)
         plan = plan_change(state, objects, removed_drivers=drivers)
@@ -123,7 +125,7 @@ def bridge(
         raise _Refused(
             f"the bridge owns at most {MAX_DRIVERS} drivers, and it would own {len(plan.drivers)}"
         )
-    if applies and not objects.is_ownership_served:
+    if applies and plan.added and not objects.is_ownership_served:
         # The fence alone would leave the driver without an allocator.
         raise _Refused(NOT_SERVED)
     if applies:
