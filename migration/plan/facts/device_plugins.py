@@ -31,6 +31,7 @@ from migration.plan.facts.vendors import (
     plugin_vendor,
     resource_vendor,
 )
+from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import PlannedNode
 
 _FIX: Final = "name a label that keeps it away with plan --plugin-label KEY=VALUE"
@@ -61,15 +62,15 @@ class DevicePlugins:
             elif source.kind == DAEMON_SET and _may_be_plugin(source):
                 self._others.append(source)
             elif (source.api_version, source.kind) == ("v1", "Node"):
-                node = decode_view(source.document, Node)
-                if isinstance(node, Node):
-                    self._nodes[source.name] = _without_own_taints(node)
+                node = node_for_daemon_sets(source.document)
+                if node is not None:
+                    self._nodes[source.name] = node
             elif source.kind == "Pod" and (owner := _daemon_set_of(source.document)):
                 host = mapping_at(source.document, "spec").get("nodeName")
                 hosts.setdefault((_place(source), owner), set()).add(str(host))
         self._hosts: Mapping[tuple[str, str], Collection[str]] = hosts
         self._templates = {
-            (_place(source), source.name): _template(source)
+            (_place(source), source.name): pod_template(source)
             for source in (*self._plugins, *self._others)
         }
 
@@ -91,7 +92,7 @@ class DevicePlugins:
             source
             for source in self._plugins
             if _driver_of(source) in drivers
-            and (self._comes_to(source, node.name) or self._comes_after(source, node))
+            and (self._comes_to(source, node.name) or self.comes_after(source, node))
         ]
 
     def misgiving(self, node: PlannedNode, plugin_label: str) -> str:
@@ -117,12 +118,15 @@ class DevicePlugins:
         vendor = resource_vendor(resource)
         if vendor is None:
             return self._unknown(node, resource)
-        has_operator = any(label.startswith(OPERATOR_PREFIX) for label in node.labels)
-        if vendor.driver == NVIDIA and has_operator:
-            return ""
         plugins = [
             source for source in self.of_node(node.name) if _driver_of(source) == vendor.driver
         ]
+        has_operator = any(label.startswith(OPERATOR_PREFIX) for label in node.labels)
+        if vendor.driver == NVIDIA and has_operator:
+            # The Operator's own leaves by its label; one of another chart stays.
+            plugins = [source for source in plugins if self.comes_after(source, node)]
+            if not plugins:
+                return ""
         if not plugins:
             return f"{self._absence(vendor, resource)}, so the plugin may be part of the node's image or managed by the cloud, and would stay beside the DRA driver: {_FIX}"
         for source in plugins:
@@ -143,15 +147,13 @@ class DevicePlugins:
             node is not None and template is not None and is_eligible(template, node)
         )
 
-    def _comes_after(self, source: SourceObject, planned: PlannedNode) -> bool:
+    def comes_after(self, source: SourceObject, planned: PlannedNode) -> bool:
         """Return True if a DaemonSet's template fits a node with the labels that it gets."""
         node = self._nodes.get(planned.name)
         template = self._templates.get((_place(source), source.name))
         if node is None or template is None:
             return False
-        labels = {**(node.metadata.labels or {}), **planned.labels}
-        metadata = msgspec.structs.replace(node.metadata, labels=labels)
-        return is_eligible(template, msgspec.structs.replace(node, metadata=metadata))
+        return is_eligible(template, with_labels(node, planned.labels))
 
     def _absence(self, vendor: PluginVendor, resource: str) -> str:
         plugins = [source for source in self._plugins if _driver_of(source) == vendor.driver]
@@ -252,14 +254,20 @@ def _daemon_set_of(pod: Mapping[str, Any]) -> str:
     return next((str(owner.get("name")) for owner in owners if owner.get("kind") == DAEMON_SET), "")
 
 
-def _template(source: SourceObject) -> Pod | None:
+def pod_template(source: SourceObject) -> Pod | None:
     """Return a pod as a DaemonSet creates it; None if it cannot be read."""
     pod = decode_view(mapping_at(source.document, "spec", "template"), Pod)
     return pod if isinstance(pod, Pod) else None
 
 
-def _without_own_taints(node: Node) -> Node:
-    """Return a node as the pods of DaemonSets see it: neither cordoned nor with taints of Kubernetes itself."""
+def node_for_daemon_sets(document: Mapping[str, Any]) -> Node | None:
+    """Return a node as the pods of DaemonSets see it, neither cordoned nor with taints of Kubernetes itself.
+
+    None if it cannot be read.
+    """
+    node = decode_view(document, Node)
+    if not isinstance(node, Node):
+        return None
     taints = tuple(
         taint for taint in node.spec.taints or () if not taint.key.startswith(_OWN_TAINTS)
     )

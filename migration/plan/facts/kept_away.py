@@ -17,6 +17,7 @@ from migration.assessment.node_devices import Source
 from migration.plan.facts.device_plugins import DevicePlugins, is_owned_plugin
 from migration.plan.facts.vendors import (
     NVIDIA,
+    OPERATOR_PREFIX,
     driver_label,
     is_koordlet,
     is_managed,
@@ -50,7 +51,12 @@ def kept_away(
         for source in plugins.offering(node):
             vendor = plugin_vendor(source)
             own = vendor.driver if vendor is not None else ""
-            if (own == NVIDIA and operator) or is_owned_plugin(source):
+            # The GPU Operator's own leaves by a label of its own; one of another chart beside the Operator stays.
+            has_operator = operator or any(
+                label.startswith(OPERATOR_PREFIX) for label in node.labels
+            )
+            leaves = own == NVIDIA and has_operator and not plugins.comes_after(source, node)
+            if leaves or is_owned_plugin(source):
                 continue
             # Another driver may take the devices over, as on HAMi's nodes, and its label is what the node gets then.
             drivers = (own,) if own in node.devices else node.devices
