@@ -25,6 +25,12 @@ TOLERATIONS_VALUE: Final = "kubeletPlugin.tolerations"
 """Values of NVIDIA's chart and of HAMi's, which is made after it."""
 DRIVER_VALUES: Final = "driver-values.yaml"
 """A file of the plan's folder that a person writes: the values that the driver's release has to keep."""
+_AFFINITY_VALUE: Final = "kubeletPlugin.affinity"
+_NO_PRIORITY: Final = (
+    "--set=controller.priorityClassName=",
+    "--set=kubeletPlugin.priorityClassName=",
+)
+"""The flags of NVIDIA's chart; HAMi's, without a controller, has only the last one."""
 
 
 def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
@@ -44,7 +50,7 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
     yield "# a node with the device plugin; the node selector keeps them apart."
     operator, release = plan.gpu_operator, plan.driver_release
     # A release has the root of its nodes already, which need not be the Operator's.
-    sets_root = bool(operator) and release is None
+    root = _root(values, has_operator=bool(operator)) if release is None else ""
     if operator:
         yield comment(
             f"GPU Operator {operator}: ClusterPolicy and GPUCluster exclude each other, and a migration in"
@@ -56,20 +62,24 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
         yield "# - spec.driver.manager.env: the variable NODE_LABEL_FOR_GPU_POD_EVICTION with the value"
         yield f"#   {NVIDIA_LABEL}. With it the Operator's driver manager evicts the DRA driver"
         yield "#   before it replaces the GPU driver of a node."
-    if sets_root:
+    if root == DRIVER_ROOT:
         yield f"# {DRIVER_ROOT} is where the Operator's driver container has the libraries. If your nodes have the"
         yield "# GPU driver in their image (driver.enabled=false), remove nvidiaDriverRoot."
+    if release is None:
+        yield from _gke_lines(values, has_operator=bool(operator))
+        yield from _affinity_lines(values)
     yield from _release_notes(release)
     if release is not None:
         yield from _restart_lines(plan.driver_nodes.get(driver, DriverNodes()))
         yield from _release_toleration_lines(values)
+        yield from _release_affinity_lines(values)
         yield from _values_lines(release)
     words = command(
         *(_install() if release is None else _upgrade(release)),
         "--set=resources.gpus.enabled=true",
         "--set=gpuResourcesEnabledOverride=true",
-        *((f"--set=nvidiaDriverRoot={DRIVER_ROOT}",) if sets_root else ()),
-        *(_toleration_flags(values) if release is None else ()),
+        *((f"--set=nvidiaDriverRoot={root}",) if root else ()),
+        *(_node_flags(values) if release is None else ()),
         f"--set-string={SELECTOR_VALUE}.{key.replace('.', chr(92) + '.')}={value}",
     )
     yield words if release is None else f'{words} --values="$here/{DRIVER_VALUES}"'
@@ -90,15 +100,17 @@ def _by_hand_lines(driver: str, label: str, values: DriverValues) -> Iterator[st
             yield comment(f"  {_json(values.tolerations)}")
         return
     key, _, value = label.partition("=")
-    root = (f"--set=nvidiaDriverRoot={DRIVER_ROOT}",) if values.has_operator_driver else ()
+    root = _root(values, has_operator=values.has_operator_driver)
     flags = command(
-        *root,
+        *((f"--set=nvidiaDriverRoot={root}",) if root else ()),
+        *(_NO_PRIORITY[1:] if values.gke_roots else ()),
         *_toleration_flags(values),
         f"--set-string={SELECTOR_VALUE}.{key.replace('.', chr(92) + '.')}={value}",
     )
     yield "# With HAMi's chart, hami-dra-driver, these are the flags of helm:"
     yield comment(f"  {flags}")
-    if root:
+    yield from _gke_lines(values, has_operator=values.has_operator_driver)
+    if root == DRIVER_ROOT:
         yield f"# {DRIVER_ROOT} is where the GPU Operator's driver container has the libraries: with /, the value of"
         yield "# the chart, no device is published. If your nodes have the GPU driver in their image, leave it out."
 
@@ -156,6 +168,56 @@ def _restart_lines(nodes: DriverNodes) -> Iterator[str]:
     yield comment(f"The upgrade restarts the driver on {join_names(names)}: pods there go on, and")
     in_use = f"; {count_text(nodes.claims, 'claim')} of pods {'has' if nodes.claims == 1 else 'have'} its devices"
     yield f"# no new pod with claims starts on such a node until its driver is back{in_use if nodes.claims else ''}."
+
+
+def _root(values: DriverValues, *, has_operator: bool) -> str:
+    """Return the directory with the nodes' GPU driver; empty for the chart's own."""
+    if has_operator:
+        return DRIVER_ROOT
+    return values.gke_roots[0] if values.gke_roots else ""
+
+
+def _gke_lines(values: DriverValues, *, has_operator: bool) -> Iterator[str]:
+    """Yield comments on the values for nodes of GKE."""
+    if not values.gke_roots:
+        return
+    roots = join_names(values.gke_roots)
+    if has_operator:
+        yield f"# On GKE the driver that Google installs is in {roots}: where the nodes have that, write it for {DRIVER_ROOT}."
+    else:
+        yield f"# On GKE the GPU driver is in {roots}: with /, the value of the chart, no device is published."
+    if len(values.gke_roots) > 1:
+        yield "# BEWARE: a release has one of these roots, and publishes nothing on nodes with the other. Install one for each image,"
+        yield "# with one more node selector: cloud.google.com/gke-os-distribution."
+    yield "# GKE refuses pods of the chart's priority classes outside kube-system without a ResourceQuota for these, so they have"
+    yield "# none. With such a quota leave priorityClassName out."
+
+
+def _affinity_lines(values: DriverValues) -> Iterator[str]:
+    """Yield comments on the chart's affinity, for nodes without its labels."""
+    if values.unlabelled_nodes:
+        yield "# By its affinity the chart selects nodes with labels of Node Feature Discovery or of the GPU Operator, and"
+        yield comment(
+            f"{join_names(values.unlabelled_nodes)} {'has' if len(values.unlabelled_nodes) == 1 else 'have'} none of them. Without it the node selector alone chooses the driver's nodes."
+        )
+
+
+def _release_affinity_lines(values: DriverValues) -> Iterator[str]:
+    """Yield comments on the affinity in the saved values of a release, for nodes without the labels of the chart's."""
+    if values.unlabelled_nodes:
+        yield comment(
+            f"{join_names(values.unlabelled_nodes)} {'has' if len(values.unlabelled_nodes) == 1 else 'have'} no label that the chart's own affinity requires: unless the release has another"
+        )
+        yield f"# one, {_AFFINITY_VALUE} in {DRIVER_VALUES} has to be null; the node selector chooses the driver's nodes."
+
+
+def _node_flags(values: DriverValues) -> tuple[str, ...]:
+    """Return the flags of helm for the nodes of a new release of NVIDIA's driver."""
+    return (
+        *(_NO_PRIORITY if values.gke_roots else ()),
+        *((f"--set={_AFFINITY_VALUE}=null",) if values.unlabelled_nodes else ()),
+        *_toleration_flags(values),
+    )
 
 
 def _toleration_flags(values: DriverValues) -> tuple[str, ...]:

@@ -911,6 +911,9 @@ def test_a_release_of_the_driver_keeps_its_name_and_its_version(
     # It has the root that its nodes need.
     assert "--set=nvidiaDriverRoot" not in prepare
     assert "# nvidiaDriverRoot is one of them: " in prepare
+    # Its values may have another affinity than the chart.
+    assert "--set=kubeletPlugin.affinity" not in prepare
+    assert "kubeletPlugin.affinity in driver-values.yaml has to be null" in prepare
     assert "BEWARE" not in prepare
     assert ("is an upgrade of its own" in prepare) is ("nvidia/nvidia-dra-driver-gpu" in command)
 

@@ -1,4 +1,4 @@
-"""`drawbridge plan`: the values that the charts of DRA drivers need for the nodes, and the check of their tolerations."""
+"""`drawbridge plan`: the values that the charts of DRA drivers need for the nodes, and the check of their pods."""
 
 import json
 from pathlib import Path
@@ -106,3 +106,219 @@ def test_a_driver_that_does_not_tolerate_a_taint_stops_the_wave(
         in text
     )
     assert int(is_missing) == result.exit_code, result.stdout
+
+
+# --- the nodes that the chart of NVIDIA's driver selects ------------------------------------------
+
+NVIDIA_LABEL: Final = "nvidia.com/dra-kubelet-plugin"
+OF_FEATURES: Final = "feature.node.kubernetes.io/pci-10de.present"
+PRESENT: Final = "nvidia.com/gpu.present"
+GKE: Final = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+UBUNTU: Final = {**GKE, "cloud.google.com/gke-os-distribution": "ubuntu"}
+NO_AFFINITY: Final = "--set=kubeletPlugin.affinity=null"
+GKE_FLAGS: Final = (
+    "--set=nvidiaDriverRoot={} --set=controller.priorityClassName= "
+    "--set=kubeletPlugin.priorityClassName= "
+)
+
+
+def requiring(*terms: tuple[str, str]) -> dict[str, Any]:
+    """A required node affinity for one of these labels."""
+    return {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+                    for key, value in terms
+                ]
+            }
+        }
+    }
+
+
+def gpu_node(name: str, labels: dict[str, str]) -> dict[str, Any]:
+    """A node of NVIDIA's device plugin with more labels."""
+    entry = plugin_node(name)
+    entry["metadata"]["labels"] |= labels
+    return entry
+
+
+OF_CHART: Final = requiring((OF_FEATURES, "true"), (PRESENT, "true"))
+
+
+def nvidias_driver(name: str = "driver", **spec: Any) -> dict[str, Any]:
+    return daemon_set(name, nodeSelector={NVIDIA_LABEL: "true"}, volumes=REGISTRY, **spec)
+
+
+def driver_failures(tmp_path: Path, objects: list[dict[str, Any]]) -> dict[str, str]:
+    """The failed checks of drivers before the only wave: DaemonSet to message."""
+    planned(tmp_path, objects, "--wave-nodes", 9)
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(objects))
+    wave = tmp_path / "plan" / "wave-1"
+    result = drawbridge("verify", "--snapshot", file, "--wave", wave, "--before", "-o", "json")
+    return {
+        check["object"]: check["message"]
+        for check in json.loads(result.stdout)["checks"]
+        if check["state"] == "failed" and "driver would not come" in check["message"]
+    }
+
+
+def test_a_driver_that_does_not_select_a_node_stops_the_wave(tmp_path: Path) -> None:
+    """On GKE no node has a label that the chart requires: the first one was drained, and got no driver."""
+    nodes = [plugin_node("g0"), plugin_node("g1"), gpu_node("g2", {PRESENT: "true"})]
+    plugin = daemon_set("nvidia-device-plugin")
+
+    failures = driver_failures(tmp_path, [*nodes, plugin, nvidias_driver(affinity=OF_CHART)])
+
+    (message,) = failures.values()
+    assert ["DaemonSet/kube-system/driver"] == list(failures)
+    assert message == (
+        f"its pods do not select g0, g1, so the driver would not come there (required node affinity needs {OF_FEATURES} In "
+        f"[true], or {PRESENT} In [true]): set kubeletPlugin.affinity=null in the values of its chart, since the node selector "
+        f"alone chooses the driver's nodes, or run kubectl label node g0 g1 {PRESENT}=true, unless a device plugin waits for "
+        "that label"
+    )
+
+
+def test_a_reason_that_no_label_of_nvidia_cures_has_no_command(tmp_path: Path) -> None:
+    driver = nvidias_driver(affinity=requiring(("pool", "a")))
+    cluster = [plugin_node("g0", pool="b"), daemon_set("nvidia-device-plugin"), driver]
+
+    (message,) = driver_failures(tmp_path, cluster).values()
+
+    assert message == (
+        "its pods do not select g0, so the driver would not come there (required node affinity needs pool In [a]): "
+        "let its node selector and affinity take them"
+    )
+
+
+@pytest.mark.parametrize(
+    ("drivers", "failures"),
+    [
+        ([nvidias_driver(affinity=OF_CHART)], ["driver"]),
+        ([nvidias_driver()], []),
+        # The labels of the switch count.
+        ([nvidias_driver(affinity=requiring((NVIDIA_LABEL, "true")))], []),
+        (
+            [
+                nvidias_driver("a", affinity=requiring(("pool", "a"))),
+                nvidias_driver("b", affinity=requiring(("pool", "b"))),
+            ],
+            [],
+        ),
+        (
+            [
+                nvidias_driver("a", affinity=requiring(("pool", "a"))),
+                nvidias_driver("c", affinity=requiring(("pool", "c"))),
+            ],
+            ["a", "c"],
+        ),
+    ],
+    ids=["of the chart", "none", "by its label", "one for each pool", "none for a pool"],
+)
+def test_each_node_of_a_wave_needs_one_daemon_set_of_its_driver(
+    tmp_path: Path, drivers: list[dict[str, Any]], failures: list[str]
+) -> None:
+    nodes = [plugin_node("g0", pool="a"), plugin_node("g1", pool="b")]
+
+    answer = driver_failures(tmp_path, [*nodes, daemon_set("nvidia-device-plugin"), *drivers])
+
+    assert [f"DaemonSet/kube-system/{name}" for name in failures] == sorted(answer)
+
+
+def test_a_cordon_keeps_no_driver_away(tmp_path: Path) -> None:
+    node = tainted(plugin_node("g0"), CORDONED)
+    cluster = [node, daemon_set("nvidia-device-plugin"), nvidias_driver()]
+    planned(tmp_path, [plugin_node("g0"), *cluster[1:]])
+    node["spec"]["unschedulable"] = True
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(cluster))
+    wave = tmp_path / "plan" / "wave-1"
+
+    result = drawbridge("verify", "--snapshot", file, "--wave", wave, "--before")
+
+    assert "driver would not come" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_removed"),
+    [
+        ({}, True),
+        ({PRESENT: "false"}, True),
+        ({PRESENT: "true"}, False),
+        ({OF_FEATURES: "true"}, False),
+        ({"feature.node.kubernetes.io/pci-0302_10de.present": "true"}, False),
+        ({"feature.node.kubernetes.io/pci-0300_10de.present": "true"}, False),
+        ({"feature.node.kubernetes.io/cpu-model.vendor_id": "NVIDIA"}, False),
+        ({"feature.node.kubernetes.io/cpu-model.vendor_id": "Intel"}, True),
+    ],
+)
+def test_a_new_release_selects_nodes_without_the_labels_of_its_chart(
+    tmp_path: Path, labels: dict[str, str], *, is_removed: bool
+) -> None:
+    nodes = [gpu_node("g0", labels), gpu_node("g1", {PRESENT: "true"})]
+
+    plan = planned(tmp_path, [*nodes, daemon_set("nvidia-device-plugin")], "--wave-nodes", 2)
+
+    assert is_removed is (f" {NO_AFFINITY} " in prepare(tmp_path))
+    assert is_removed is ("# g0 has none of them. " in prepare(tmp_path))
+    values = plan["driverValues"].get("gpu.nvidia.com", {"unlabelledNodes": []})
+    assert ["g0"] * is_removed == values["unlabelledNodes"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "flags", "root", "is_mixed"),
+    [
+        ([{}, {}], (), None, False),
+        ([GKE, GKE], (), "/home/kubernetes/bin/nvidia", False),
+        ([UBUNTU, UBUNTU], (), "/opt/nvidia", False),
+        ([GKE, UBUNTU], (), "/home/kubernetes/bin/nvidia", True),
+        ([GKE, GKE], ("--gpu-operator", "v26.3.1"), "/run/nvidia/driver", False),
+    ],
+    ids=["elsewhere", "the usual image", "Ubuntu", "both", "with the GPU Operator"],
+)
+def test_the_driver_finds_its_libraries_on_gke_and_has_no_priority(
+    tmp_path: Path,
+    labels: list[dict[str, str]],
+    flags: tuple[str, ...],
+    root: str | None,
+    *,
+    is_mixed: bool,
+) -> None:
+    nodes = [gpu_node(f"g{number}", own) for number, own in enumerate(labels)]
+
+    planned(tmp_path, [*nodes, daemon_set("nvidia-device-plugin")], "--wave-nodes", 2, *flags)
+
+    text = prepare(tmp_path)
+    assert (root is not None) is (f" {GKE_FLAGS.format(root)}" in text)
+    assert (root is not None) is ("priorityClassName" in text)
+    assert is_mixed is ("# BEWARE: a release has one of these roots" in text)
+    assert bool(flags) is ("# On GKE the driver that Google installs is in /home/kub" in text)
+
+
+@pytest.mark.parametrize(("labels", "root"), [(GKE, "/home/kubernetes/bin/nvidia"), ({}, None)])
+def test_hamis_driver_finds_its_libraries_on_gke(
+    tmp_path: Path, labels: dict[str, str], root: str | None
+) -> None:
+    node = hami_node("hami-0")
+    node["metadata"]["labels"] |= labels
+
+    planned(tmp_path, [node])
+
+    own = f"--set=nvidiaDriverRoot={root} --set=kubeletPlugin.priorityClassName= " if root else ""
+    assert f"#   {own}{SELECTOR}\n" in prepare(tmp_path)
+    assert "controller.priorityClassName" not in prepare(tmp_path)
+
+
+def test_one_daemon_set_of_several_tolerates_the_taints_of_each_node(tmp_path: Path) -> None:
+    """Each of two releases was named for the pool of the other one."""
+    ml = {**OF_TEAM, "value": "ml"}
+    nodes = [tainted(plugin_node("g0"), OF_TEAM), tainted(plugin_node("g1"), ml)]
+    drivers = [
+        nvidias_driver("a", tolerations=[TEAM]),
+        nvidias_driver("b", tolerations=[{**TEAM, "value": "ml"}]),
+    ]
+    plugin = daemon_set("nvidia-device-plugin", tolerations=[{"operator": "Exists"}])
+
+    assert {} == driver_failures(tmp_path, [*nodes, plugin, *drivers])

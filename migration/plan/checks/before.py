@@ -30,7 +30,7 @@ from migration.plan.checks.checks import (
     ok_check,
     waiting_check,
 )
-from migration.plan.checks.tolerations import check_tolerations
+from migration.plan.checks.driver_pods import check_driver_pods
 from migration.plan.checks.unchanged import check_unchanged
 from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.driver_daemon_sets import find_waiting
@@ -106,7 +106,7 @@ def check_before(
         *_check_classes(plan, view),
         *_check_wide_mappings(plan, wide_mappings),
         *_check_drivers(plan, wave, view),
-        *check_tolerations(plan, wave, view),
+        *check_driver_pods(plan, wave, view),
         *_check_kept_away(plan, wave, view),
         *_check_namespaces(wave, view),
         *check_unchanged(plan, wave, view),

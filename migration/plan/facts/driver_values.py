@@ -1,10 +1,12 @@
-"""The values that the chart of a DRA driver needs for the nodes of a plan: tolerations, and the driver's root. Pure.
+"""The values that a DRA driver's chart needs for the nodes of a plan: tolerations, affinity, the driver's root. Pure.
 
 The DaemonSet controller adds tolerations for the taints of Kubernetes itself; all others stop a driver's
-pods, and a switched node would have no devices.
+pods, and a switched node would have no devices. NVIDIA's chart also requires a label of Node Feature
+Discovery or the GPU Operator, which clouds do not set.
 
 Sources: kubernetes/kubernetes pkg/controller/daemon/util (AddOrUpdateDaemonPodTolerations); values.yaml of
-kubernetes-sigs/dra-driver-nvidia-gpu and of Project-HAMi/k8s-dra-driver.
+kubernetes-sigs/dra-driver-nvidia-gpu (kubeletPlugin.affinity) and of Project-HAMi/k8s-dra-driver; the install
+guide of the former, and GKE's of dynamic resource allocation (nvidiaDriverRoot by image type).
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +16,7 @@ from answers.model.views import decode_view
 from kube.api.core import Taint, Toleration
 from kube.manifests.source import SourceObject
 from migration.assessment.evidence import list_at, text_map
-from migration.plan.facts.vendors import NVIDIA, OPERATOR_PREFIX
+from migration.plan.facts.vendors import GPU_PRESENT, HAMI_DRIVER, NVIDIA, OPERATOR_PREFIX
 from migration.plan.model.plan import DriverValues, PlannedNode
 from translation.cluster.node_taints import tolerates
 
@@ -27,6 +29,23 @@ _DEFAULTS: Final[Mapping[str, tuple[Mapping[str, str], ...]]] = {
 _MAX_TAINTS: Final = 32
 """Taints that a chart gets tolerations for one by one; with more of them it tolerates all."""
 _ALL: Final[Mapping[str, str]] = {"operator": "Exists"}
+_REQUIRED: Final[Mapping[str, Mapping[str, str]]] = {
+    NVIDIA: {
+        "feature.node.kubernetes.io/pci-10de.present": "true",
+        "feature.node.kubernetes.io/pci-0302_10de.present": "true",
+        "feature.node.kubernetes.io/pci-0300_10de.present": "true",
+        "feature.node.kubernetes.io/cpu-model.vendor_id": "NVIDIA",
+        **GPU_PRESENT,
+    }
+}
+"""Driver to the alternative labels in the required node affinity of its chart."""
+_GKE_GPU: Final = "cloud.google.com/gke-accelerator"
+_GKE_IMAGE: Final = "cloud.google.com/gke-os-distribution"
+_GKE_ROOTS: Final = {"ubuntu": "/opt/nvidia"}
+_GKE_ROOT: Final = "/home/kubernetes/bin/nvidia"
+"""The directory of GKE's GPU driver on Container-Optimized OS; those of other images are above."""
+_ROOT_DRIVERS: Final = frozenset({NVIDIA, HAMI_DRIVER})
+"""The drivers with the root of the GPU driver among the values of their chart."""
 
 
 def read_driver_values(
@@ -43,30 +62,45 @@ def read_driver_values(
         for source in objects
         if (source.api_version, source.kind) == ("v1", "Node")
     }
-    nodes_of: dict[str, list[Mapping[str, Any]]] = {}
+    nodes_of: dict[str, dict[str, Mapping[str, Any]]] = {}
     for node in nodes:
         for driver in node.devices:
-            nodes_of.setdefault(driver, []).append(documents.get(node.name, {}))
+            nodes_of.setdefault(driver, {})[node.name] = documents.get(node.name, {})
     values = {driver: _values(driver, members) for driver, members in sorted(nodes_of.items())}
     return {driver: entry for driver, entry in values.items() if entry != DriverValues()}
 
 
-def _values(driver: str, nodes: Iterable[Mapping[str, Any]]) -> DriverValues:
-    members = list(nodes)
+def _values(driver: str, nodes: Mapping[str, Mapping[str, Any]]) -> DriverValues:
+    """Return the values for a driver; its nodes are given as name to document."""
     defaults = _DEFAULTS.get(driver, ())
-    taints = untolerated_taints(members, defaults)
+    taints = untolerated_taints(nodes.values(), defaults)
     tolerations: tuple[Mapping[str, str], ...] = ()
     if taints:
         tolerations = (*defaults, *map(toleration_for, taints))
     if len(taints) > _MAX_TAINTS:
         tolerations = (_ALL,)
+    labels_of = {name: text_map(node, "metadata", "labels") for name, node in nodes.items()}
     deployed = f"{OPERATOR_PREFIX}driver"
+    required = _REQUIRED.get(driver, {}).items()
     return DriverValues(
         tolerations=tolerations,
-        has_operator_driver=any(
-            text_map(node, "metadata", "labels").get(deployed) == "true" for node in members
+        has_operator_driver=any(labels.get(deployed) == "true" for labels in labels_of.values()),
+        unlabelled_nodes=tuple(
+            name
+            for name, labels in sorted(labels_of.items())
+            if required and not required & labels.items()
         ),
+        gke_roots=tuple(sorted(_gke_roots(labels_of.values()))) if driver in _ROOT_DRIVERS else (),
     )
+
+
+def _gke_roots(nodes: Iterable[Mapping[str, str]]) -> set[str]:
+    """Return the directories of the GPU driver on nodes of GKE; the nodes are given as their labels."""
+    return {
+        _GKE_ROOTS.get(labels.get(_GKE_IMAGE, ""), _GKE_ROOT)
+        for labels in nodes
+        if _GKE_GPU in labels
+    }
 
 
 def untolerated_taints(

@@ -36,6 +36,8 @@ HAMI_LABEL: Final = "gpu"
 OPERATOR_PREFIX: Final = "nvidia.com/gpu.deploy."
 DEVICE_PLUGIN: Final = f"{OPERATOR_PREFIX}device-plugin"
 """The label of one operand. That of all operands would take the GPU driver from the node."""
+GPU_PRESENT: Final = {"nvidia.com/gpu.present": "true"}
+"""A label of nodes with NVIDIA's GPUs, set by GPU feature discovery and the GPU Operator."""
 
 _FEATURE_TEXTS: Final = ("feature-discovery", "labeller")
 """Parts of the names and images of DaemonSets that only label nodes, and that the plugins' charts start from the same
