@@ -62,7 +62,7 @@ from translation.cluster.snapshot import vocabularies_in_force
 from translation.compiling.claims import Claim
 from translation.preflight.quotas.uncounted_templates import QuotaName, find_uncounted_templates
 from translation.reading.claim_blind_objects import find_unseen_claims
-from translation.reading.custom_workloads import Path, workload_kind
+from translation.reading.custom_workloads import workload_kind
 from translation.record.claim_sources import source_path
 
 _QUOTA: Final = "ResourceQuota"
@@ -373,7 +373,9 @@ def _rule_findings(
     kind = workload_kind(result.source.api_version, result.source.kind)
     if kind is not None:
         for path, answer in result.pods if kind.has_claims else ():
-            yield from _embedded_findings(path, answer, result, context, inputs)
+            pod = pod_target(result.document or result.source.document, kind, path, place)
+            if pod is not None:
+                yield from _embedded_findings(pod, answer, result, context, inputs)
         return
     target = object_target(result.source, result.document or result.source.document, place)
     if target is None:
@@ -399,17 +401,13 @@ def _rule_findings(
 
 
 def _embedded_findings(
-    path: Path,
+    target: Target,
     answer: Answer,
     result: TranslatedObject,
     context: Context,
     inputs: Inputs,
 ) -> Iterator[Finding]:
     """Yield the findings of rules on one pod of a workload of another project."""
-    namespace = namespace_of(result.source, inputs.namespace)
-    target = pod_target(result.document or result.source.document, path, namespace)
-    if target is None:
-        return
     is_translated = answer.decision is Decision.TRANSLATED
     of_pod = msgspec.structs.replace(result, answer=answer)
     codes = {finding.code for finding in result.findings}

@@ -23,7 +23,7 @@ from rules.model.recorded_pods import VERSION
 from rules.objects.pod_fields import find_unknown_pod_fields
 from translation.compiling.claims import Claim
 from translation.preflight.preconditions.schedulers import find_foreign_scheduler
-from translation.reading.custom_workloads import value_at, workload_kind
+from translation.reading.custom_workloads import inherits_scheduler, value_at, workload_kind
 from translation.reading.workload_kinds import Shape
 
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
@@ -67,7 +67,10 @@ def scheduler_findings(
         pod = target.view
         if not isinstance(pod, Pod) or not pod.spec.resource_claims or pod.spec.node_name:
             continue
-        findings = list(_routing_findings(pod, target, context, result.claims))
+        findings = [
+            _locate(finding, target, result)
+            for finding in _routing_findings(pod, target, context, result.claims)
+        ]
         yield from findings
         foreign = find_foreign_scheduler(
             pod.spec.scheduler_name,
@@ -77,7 +80,7 @@ def scheduler_findings(
         )
         # A scheduler that may not allocate the bridge's devices needs no second warning.
         if foreign is not None and not findings and not is_reported:
-            yield msgspec.structs.replace(foreign, path=target.path.join(foreign.path))
+            yield _locate(foreign, target, result)
 
 
 def capacity_findings(
@@ -105,8 +108,16 @@ def _routing_findings(
         return
     derived = {claim.template: claim.drivers for claim in claims}
     bridge = Bridge(context.bridge_scheduler)
-    for finding in route_pod(pod, target.namespace, context, bridge, derived).findings:
-        yield msgspec.structs.replace(finding, path=target.path.join(finding.path))
+    yield from route_pod(pod, target.namespace, context, bridge, derived).findings
+
+
+def _locate(finding: Finding, target: Target, result: TranslatedObject) -> Finding:
+    """Return a finding about a pod with its path in the object; that of an inherited scheduler is the object's own."""
+    kind = workload_kind(result.source.api_version, result.source.kind)
+    is_inherited = kind is not None and inherits_scheduler(kind, target.raw)
+    if kind is not None and is_inherited and finding.path == FieldPath.of("spec", "schedulerName"):
+        return msgspec.structs.replace(finding, path=FieldPath.of(*kind.scheduler_path))
+    return msgspec.structs.replace(finding, path=target.path.join(finding.path))
 
 
 def with_queues(findings: Iterable[Finding], target: Target) -> Iterator[Finding]:

@@ -16,7 +16,8 @@ from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from rules.engine.engine import MAX_FINDINGS, VIEWS, Target
 from rules.objects.fields import find_fields_of_undecodable
-from translation.reading.custom_workloads import Path, workload_kind
+from translation.reading.custom_workloads import Path, with_scheduler, workload_kind
+from translation.reading.workload_kinds import WorkloadKind
 
 
 def object_target(
@@ -72,7 +73,8 @@ def pod_targets(result: TranslatedObject, namespace: str) -> Iterator[Target]:
     place = namespace_of(source, namespace)
     kind = workload_kind(source.api_version, source.kind)
     if kind is not None:
-        targets = [pod_target(document, path, place) for path, _ in result.pods if kind.has_claims]
+        paths = [path for path, _ in result.pods if kind.has_claims]
+        targets = [pod_target(document, kind, path, place) for path in paths]
         yield from filter(None, targets)
     elif pod_path(source.api_version, source.kind) is not None:
         target = object_target(source, document, place)
@@ -88,13 +90,18 @@ def template_target(document: Mapping[str, Any], pod: Target) -> Target:
     return Target(view=value, raw=document, metadata=pod.metadata, namespace=pod.namespace)
 
 
-def pod_target(document: Mapping[str, Any], path: Path, namespace: str) -> Target | None:
-    """Return one pod of a workload of another project; None if a value has the wrong type."""
+def pod_target(
+    document: Mapping[str, Any], kind: WorkloadKind, path: Path, namespace: str
+) -> Target | None:
+    """Return one pod of a workload of another project; None if a value has the wrong type.
+
+    Its view has the scheduler that the pod gets from the workload.
+    """
     head = decode_view(document, ObjectHead)
     raw: Any = document
     for step in path:
         raw = raw[step]
-    pod = decode_view(raw, Pod)
+    pod = decode_view(with_scheduler(kind, document, raw), Pod)
     if isinstance(head, list) or not isinstance(pod, Pod):
         return None
     field = FieldPath.of(*path)

@@ -32,7 +32,13 @@ from translation.cluster.snapshot import (
 )
 from translation.compiling.claims import Claim
 from translation.model.intents import Vocabulary
-from translation.reading.custom_workloads import Path, embedded_pods, replace_in, workload_kind
+from translation.reading.custom_workloads import (
+    Path,
+    embedded_pods,
+    replace_in,
+    value_at,
+    workload_kind,
+)
 from translation.reading.embedded_templates import check_embedded_templates
 from translation.reading.owner_annotations import check_owner_annotations, keeps_annotations_apart
 from translation.reading.untranslated_keys import check_untranslated_requests
@@ -305,7 +311,9 @@ def _translate_custom(
             answer = msgspec.structs.replace(answer, decision=claimless, operations=(), claims=())
         pods.append((embedded.path, answer))
         if answer.operations:
-            after = apply(copy.deepcopy(dict(embedded.template)), answer.operations)
+            # The template as it is written: one that inherits its scheduler goes on to do so.
+            before = value_at(source.document, embedded.path)
+            after = apply(copy.deepcopy(before), answer.operations)
             document = replace_in(document, embedded.path, after)
     # A template elsewhere in the object is not its controller's, as far as is known.
     read_paths = [FieldPath.of(*path) for path, _ in pods]

@@ -22,7 +22,6 @@ MAX_PODS: Final = 500
 """The maximum number of pods of one workload; every pod is placed alone."""
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _VOLCANO_JOBS: Final = "batch.volcano.sh"
-_VOLCANO_SCHEDULER: Final = "volcano"
 _CRON_JOB: Final = "CronJob"
 _WITHOUT: Final = frozenset({"Pod", "PodTemplate", "DaemonSet"})
 """Kinds whose pods depend on the nodes, or which make none."""
@@ -62,8 +61,6 @@ def workload_pods(
         end = min(template.pods, existing + MAX_PODS - number)
         for index in range(first, end):
             pod_template = _in_group(template.document, group)
-            if gang:
-                pod_template = _with_volcano_scheduler(pod_template, document)
             pod = f"{name}-{numbers_by_part[template.part] + index}"
             yield _pod(source, pod_template, gang, pod, namespace)
         numbers_by_part[template.part] += template.pods
@@ -136,21 +133,6 @@ def _volcano_gang(source: SourceObject, document: Mapping[str, Any]) -> Mapping[
     if minimum is None:
         minimum = sum(template.pods for template in _templates(source, document))
     return {VOLCANO_NAME: source.name, VOLCANO_MIN_MEMBER: str(minimum)}
-
-
-def _with_volcano_scheduler(
-    template: Mapping[str, Any], job: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """Return the template of a Volcano Job's pod with a scheduler: its own, else the Job's, else Volcano's.
-
-    Source: volcano-sh/volcano, pkg/controllers/job/job_controller_util.go, createJobPod;
-    pkg/webhooks/admission/jobs/mutate, the default of schedulerName.
-    """
-    spec = template.get("spec")
-    if not isinstance(spec, Mapping) or spec.get("schedulerName"):
-        return template
-    scheduler = job["spec"].get("schedulerName") or _VOLCANO_SCHEDULER
-    return {**template, "spec": {**spec, "schedulerName": scheduler}}
 
 
 def _in_group(template: Mapping[str, Any], group: str | None) -> Mapping[str, Any]:

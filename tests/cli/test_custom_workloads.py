@@ -45,6 +45,8 @@ def workload_of(kind: WorkloadKind, spec: Mapping[str, Any]) -> dict[str, Any]:
     is_map = kind.api_versions[0].startswith("kubeflow.org")
     for path in kind.paths:
         put(document, path, copy.deepcopy(pod_of(kind.shape, spec)), is_map=is_map)
+    if kind.scheduler:
+        put(document, kind.scheduler_path, "default-scheduler", is_map=False)
     return document
 
 

@@ -218,7 +218,7 @@ MISTAKES: Final = (
         WITH_NICS,
         KOORDINATOR,
         (
-            ("remove schedulerName", "  schedulerName: koord-scheduler\n", ""),
+            ("set schedulerName to default-scheduler", "koord-scheduler\n", "default-scheduler\n"),
             (
                 "write koordinator.sh/gpu-memory-ratio: 200 for 2 GPUs, in limits and requests",
                 "gpu-memory-ratio: 150",
@@ -231,7 +231,7 @@ MISTAKES: Final = (
         SHARED,
         VOLCANO,
         (
-            ("remove schedulerName", "  schedulerName: volcano\n", ""),
+            ("set schedulerName to default-scheduler", "volcano\n", "default-scheduler\n"),
             ("write 75 if 150 is the sum of all 2", "vgpu-cores: 150", "vgpu-cores: 75"),
         ),
     ),

@@ -37,7 +37,10 @@ DETAIL: Final = (
     '"volcano" has to allocate the ResourceClaims (DRA) of the pod itself; where it does not, or no such '
     "scheduler runs, the pod waits for ever"
 )
-FIX: Final = "remove schedulerName, or list the scheduler in adoptSchedulers with its own name if it supports claims"
+FIX: Final = (
+    "set schedulerName to default-scheduler, or list the scheduler in adoptSchedulers with its own name "
+    "if it supports claims"
+)
 SNAPSHOT: Final = ("--snapshot", CLUSTER)
 
 

@@ -17,6 +17,7 @@ from translation.reading.workload_kinds import (
 
 MAX_TEMPLATES: Final = 64
 """Pod templates that are read in one object."""
+_SCHEDULER: Final = ("spec", "schedulerName")
 
 Path = tuple[str | int, ...]
 
@@ -58,12 +59,34 @@ def embedded_pods(kind: WorkloadKind, document: Mapping[str, Any]) -> Iterator[E
         for path, value in _expand(document, pattern):
             pod = reader(path, value)
             if pod is not None:
+                if inherits_scheduler(kind, pod.template):
+                    template = with_scheduler(kind, document, pod.template)
+                    places = ((_SCHEDULER, kind.scheduler_path), *pod.places)
+                    pod = msgspec.structs.replace(pod, template=template, places=places)
                 number_paths = tuple(_number_paths(kind, index, path))
                 number = 0 if kind.numbers is None else _number(number_paths, document)
                 yield msgspec.structs.replace(pod, number=number, number_paths=number_paths)
                 count += 1
                 if count == MAX_TEMPLATES:
                     return
+
+
+def inherits_scheduler(kind: WorkloadKind, template: Mapping[str, Any]) -> bool:
+    """Return True if a template names no scheduler, and its kind has a field for its pods' scheduler."""
+    return bool(kind.scheduler_path) and not value_at(template, _SCHEDULER)
+
+
+def with_scheduler(
+    kind: WorkloadKind, document: Mapping[str, Any], template: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return a template with the scheduler of its pods: its own, else the object's, else its kind's."""
+    name = value_at(document, kind.scheduler_path) or kind.scheduler
+    spec = template.get("spec")
+    if not (inherits_scheduler(kind, template) and isinstance(spec, dict)):
+        return template
+    if not isinstance(name, str) or not name:
+        return template
+    return {**template, "spec": {**spec, "schedulerName": name}}
 
 
 def _number_paths(kind: WorkloadKind, index: int, path: Path) -> Iterator[Path]:

@@ -41,6 +41,8 @@ class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
         has_claims: Its templates may have claims, so that they are translated in files.
         container_paths: The paths of single containers; its controller makes a pod of each.
         has_pod_fields: Its pods have the fields of Kubernetes' pods, and no others.
+        scheduler_path: The field with the scheduler of its pods that name none; empty for a kind without one.
+        scheduler: The scheduler of pods where that field is empty, too; empty for the cluster's default.
         caution: The other uses of the keys by its controller, and advice; for a kind without claims
             the reason. Empty if there is nothing to say.
     """
@@ -55,6 +57,8 @@ class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
     has_claims: bool = True
     container_paths: tuple[tuple[str, ...], ...] = ()
     has_pod_fields: bool = True
+    scheduler_path: tuple[str, ...] = ()
+    scheduler: str = ""
     caution: str = ""
 
 
@@ -122,6 +126,8 @@ def _steps(kind: str, resource: str, *spec: str) -> WorkloadKind:
         paths=((*spec, "templates", ANY),),
         shape=Shape.STEP,
         has_claims=False,
+        # Source: argoproj/argo-workflows, workflow/controller/workflowpod.go, addSchedulingConstraints.
+        scheduler_path=(*spec, "schedulerName"),
     )
 
 
@@ -230,12 +236,16 @@ WORKLOAD_KINDS: Final[tuple[WorkloadKind, ...]] = (
             ),
         ),
     ),
+    # Source: volcano-sh/volcano, pkg/controllers/job/job_controller_util.go, createJobPod;
+    # pkg/webhooks/admission/jobs/mutate, the default of schedulerName.
     WorkloadKind(
         api_versions=("batch.volcano.sh/v1alpha1",),
         kind="Job",
         resource="jobs",
         paths=(("spec", "tasks", ANY, "template"),),
         numbers=((("spec", "tasks", ANY, "replicas"),),),
+        scheduler_path=("spec", "schedulerName"),
+        scheduler="volcano",
         caution="Volcano's queues and gangs count the key: give the queue no limit of it",
     ),
     WorkloadKind(
@@ -298,6 +308,7 @@ WORKLOAD_KINDS: Final[tuple[WorkloadKind, ...]] = (
         numbers=((("spec", "replicas"),),),
         shape=Shape.RESOURCES,
         has_claims=False,
+        scheduler_path=("spec", "schedulerName"),
         caution="its operator makes a pod of the resources",
     ),
 )

@@ -91,7 +91,9 @@ def test_a_pod_with_keys_may_also_drop_the_scheduler() -> None:
     assert isinstance(outcome, Untouched)
     (finding,) = outcome.findings
     assert finding.fix is not None
-    assert finding.fix.startswith("remove schedulerName, list the scheduler in adoptSchedulers")
+    assert finding.fix.startswith(
+        "set schedulerName to default-scheduler, list the scheduler in adoptSchedulers"
+    )
 
 
 def test_annotations_without_a_share_request_nothing() -> None:

@@ -46,7 +46,7 @@ def find_foreign_scheduler(
         FieldPath.of("spec", "schedulerName"),
         f"{quote_text(name)} has to allocate the ResourceClaims (DRA) of the pod itself; where it does not, or no such "
         "scheduler runs, the pod waits for ever",
-        "remove schedulerName, or list the scheduler in adoptSchedulers with its own name if it supports claims",
+        "set schedulerName to default-scheduler, or list the scheduler in adoptSchedulers with its own name if it supports claims",
     )
 
 
@@ -73,7 +73,7 @@ def _find_reason(inputs: PodInput) -> Finding | None:
             Code.FOREIGN_SCHEDULER,
             FieldPath.of("spec", "schedulerName"),
             f"not translated: {quote_text(legacy.scheduler_name)} may not support claims",
-            f"{_removal(inputs)}list the scheduler in adoptSchedulers, or label the namespace "
+            f"{_default(inputs)}list the scheduler in adoptSchedulers, or label the namespace "
             f"{TRANSLATE_LABEL}=true",
         )
     return _find_second_allocation(inputs, next_scheduler)
@@ -99,11 +99,13 @@ def _find_second_allocation(inputs: PodInput, next_scheduler: str) -> Finding | 
     return None
 
 
-def _removal(inputs: PodInput) -> str:
-    """Return the advice to remove the scheduler; empty if the pod then would request no devices.
+def _default(inputs: PodInput) -> str:
+    """Return the advice to name the default scheduler; empty if the pod then would request no devices.
 
     Annotations without a domain, such as KAI's, request devices only in pods of their schedulers.
     """
     vocabularies = vocabularies_in_force(inputs.options, inputs.snapshot.profiles)
     moved = msgspec.structs.replace(inputs.legacy, scheduler_name="")
-    return "remove schedulerName, " if requests_devices(moved, vocabularies) else ""
+    return (
+        "set schedulerName to default-scheduler, " if requests_devices(moved, vocabularies) else ""
+    )
