@@ -115,6 +115,9 @@ class Code(StrEnum):
     """A queue, an autoscaler or another component may ignore the claims of the pod."""
     NO_SCALE_FROM_ZERO = "noScaleFromZero"
     """An autoscaler adds no node for the claims to a node group that has none."""
+    NO_PROVISIONED_CAPACITY = "noProvisionedCapacity"
+    """A ProvisioningRequest names a PodTemplate with claims from templates, and Cluster Autoscaler finds no capacity
+    for them."""
     MIXED_DRIVER_OWNERSHIP = "mixedDriverOwnership"
     """No scheduler can allocate all devices: some are of drivers that the bridge allocates, others not."""
     DRIVER_OWNERSHIP_UNKNOWN = "driverOwnershipUnknown"

@@ -89,6 +89,8 @@ FIXES: Final[Mapping[str, str]] = {
     "schedulerName only from a pod with device keys or claims: annotations such as KAI's request devices only beside it.",
     "claimUnawareComponent": "The finding names one where there is one for the component and its version.",
     "noScaleFromZero": "Keep one node of each kind running.",
+    "noProvisionedCapacity": "Label the pod template drawbridge.internal/translate=false, so that it keeps its device keys. "
+    "The pods that consume the request are translated all the same.",
     "mixedDriverOwnership": "Own both drivers (drawbridge bridge own), name one driver in the selectors of the class, or "
     "leave the pod out of its group.",
     "driverOwnershipUnknown": "Create the claim, the template or the class before the pod, name the driver in the class, "

@@ -78,6 +78,16 @@ def _ray_cluster() -> Document:
     return api_object("ray.io/v1", "RayCluster", spec)
 
 
+def _provisioned() -> tuple[Document, Document]:
+    """Return a ProvisioningRequest, and the PodTemplate of its pods."""
+    pod_sets = [{"count": 2, "podTemplateRef": {"name": "main"}}]
+    spec = {"provisioningClassName": "check-capacity.autoscaling.x-k8s.io", "podSets": pod_sets}
+    template = {"spec": {"containers": [container(SHARE)]}}
+    head: Document = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "main"}}
+    request = api_object("autoscaling.x-k8s.io/v1", "ProvisioningRequest", spec)
+    return request, {**head, "template": template}
+
+
 def _template_of_share() -> Document:
     """Return a template with the name of that of a share, and another content."""
     template, _ = answer(pod(container(SHARE)))["objects"]
@@ -164,6 +174,12 @@ TRANSLATION_EXAMPLES: Final[Mapping[str, CodeExample]] = {
     "controllerReadsKeys": CodeExample(
         "a RayCluster with a share, since KubeRay reads the key",
         _ray_cluster(),
+        command="translate -f example.yaml",
+    ),
+    "noProvisionedCapacity": CodeExample(
+        "a PodTemplate with a share for a ProvisioningRequest",
+        _provisioned()[1],
+        (_provisioned()[0],),
         command="translate -f example.yaml",
     ),
     "tooLong": CodeExample(

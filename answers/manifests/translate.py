@@ -25,6 +25,7 @@ from kube.api.meta import ObjectHead
 from kube.api.workloads import pod_path, replace_at, resolve_path
 from kube.jsonpatch import apply
 from kube.manifests.source import SourceObject
+from translation.cluster.claim_awareness import check_provisioned_template
 from translation.cluster.snapshot import (
     TranslationOptions,
     TranslationSnapshot,
@@ -46,6 +47,8 @@ from translation.reading.workload_kinds import WorkloadKind
 
 Document = Mapping[str, Any]
 
+_ABOUT_TRANSLATED_TEMPLATES: Final = (Code.CONTROLLER_READS_KEYS, Code.NO_PROVISIONED_CAPACITY)
+_AUTOSCALING: Final = "autoscaling.x-k8s.io"
 TEMPLATE_KIND: Final = ("resource.k8s.io/v1", "ResourceClaimTemplate")
 
 
@@ -110,7 +113,54 @@ def translate_objects(
         _translate_object(manifest, snapshot, options, namespace) for manifest in track(manifests)
     ]
     known_templates = _known_templates(results, namespace)
-    return [_add_templates(result, known_templates, namespace) for result in results]
+    requests = _provisioned_templates(manifests, namespace)
+    return [
+        _add_templates(_check_provisioned(result, requests, namespace), known_templates, namespace)
+        for result in results
+    ]
+
+
+def _provisioned_templates(
+    objects: Iterable[SourceObject], namespace: str
+) -> Mapping[tuple[str, str], str]:
+    """Return namespace and name of PodTemplates to the name of the ProvisioningRequest of each.
+
+    Args:
+        namespace: The namespace for objects that name none.
+    """
+    return {
+        (source.namespace or namespace, template): source.name
+        for source in objects
+        if source.kind == "ProvisioningRequest"
+        and source.api_version.partition("/")[0] == _AUTOSCALING
+        for template in _template_names(source.document.get("spec"))
+    }
+
+
+def _template_names(spec: Any) -> Iterator[str]:
+    pod_sets = spec.get("podSets") if isinstance(spec, dict) else None
+    for pod_set in pod_sets if isinstance(pod_sets, list) else ():
+        template = pod_set.get("podTemplateRef") if isinstance(pod_set, dict) else None
+        name = template.get("name") if isinstance(template, dict) else None
+        if isinstance(name, str):
+            yield name
+
+
+def _check_provisioned(
+    result: TranslatedObject, requests: Mapping[tuple[str, str], str], namespace: str
+) -> TranslatedObject:
+    """Return the result of a PodTemplate with the warning about its ProvisioningRequest; others as they are."""
+    source = result.source
+    if result.document is None or (source.api_version, source.kind) != ("v1", "PodTemplate"):
+        return result
+    request = requests.get((namespace_of(source, namespace), source.name))
+    template = result.document.get("template")
+    if request is None or not isinstance(template, dict):
+        return result
+    prefix = FieldPath.of("template")
+    warnings = check_provisioned_template(template, request)
+    findings = (*result.findings, *(finding.nested_under(prefix) for finding in warnings))
+    return msgspec.structs.replace(result, findings=findings)
 
 
 def move_templates(results: Sequence[TranslatedObject], namespace: str) -> list[TranslatedObject]:
@@ -182,10 +232,11 @@ def findings_as_written(result: TranslatedObject) -> Iterator[Finding]:
     """Yield the findings of an object that is applied as it is in its manifest.
 
     In the cluster only the pods of a workload are translated: its template keeps the keys for the
-    controller that reads them.
+    controller that reads them, and a PodTemplate for its ProvisioningRequest.
     """
     for finding in result.findings:
-        if finding.code is not Code.CONTROLLER_READS_KEYS:
+        is_of_claims = finding.code is Code.NO_PROVISIONED_CAPACITY and not result.is_translated
+        if finding.code not in _ABOUT_TRANSLATED_TEMPLATES or is_of_claims:
             yield finding
 
 

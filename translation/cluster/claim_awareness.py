@@ -3,12 +3,13 @@
 The facts are those of `translation.cluster.component_statements`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
-from findings.text import printable
+from findings.text import printable, quote_text
+from kube.names import TRANSLATE_LABEL
 from translation.cluster.component_statements import counts_template
 from translation.cluster.shares import requests_share
 from translation.cluster.snapshot import (
@@ -59,6 +60,31 @@ def check_claim_awareness(
             "no node is added for claims to a group that has none, unless its provider predicts devices: "
             "AWS's Karpenter and externalgrpc do not, Cluster API predicts them without attributes",
             "keep one node of each kind running; docs/neighbours.md has what each provider does",
+        )
+
+
+def check_provisioned_template(template: Mapping[str, Any], request: str) -> Iterator[Finding]:
+    """Yield the warning about a PodTemplate with claims from templates; its path starts at the pod.
+
+    Cluster Autoscaler makes the pods in memory alone, so no controller makes their ResourceClaims.
+    Source: kubernetes/autoscaler, issue 10065.
+
+    Args:
+        template: The pod template as it is applied.
+        request: The name of the ProvisioningRequest.
+    """
+    spec = template.get("spec")
+    entries = spec.get("resourceClaims") if isinstance(spec, dict) else None
+    if any(
+        isinstance(entry, dict) and entry.get("resourceClaimTemplateName")
+        for entry in (entries if isinstance(entries, list) else ())
+    ):
+        yield warning(
+            Code.NO_PROVISIONED_CAPACITY,
+            FieldPath.of("spec", "resourceClaims"),
+            f"ProvisioningRequest {quote_text(request)} never gets its capacity: Cluster Autoscaler makes its pods in "
+            "memory, where a ResourceClaimTemplate gives them no claim (kubernetes/autoscaler issue 10065)",
+            f"until it does, keep the device keys in this PodTemplate: label its pod template {TRANSLATE_LABEL}=false",
         )
 
 

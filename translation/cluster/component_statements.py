@@ -121,6 +121,9 @@ _CA: Final = (
          "small shares on eight cards are 100 %", "cluster-autoscaler/docs/dra_support.md", "", Evidence.DOCUMENT),
     _Row(Topic.FEATURES, "1.35 and later", "takes all nodes of a group, and all devices of a pool, for identical",
          "cluster-autoscaler/docs/dra_support.md", "", Evidence.DOCUMENT),
+    _Row(Topic.FEATURES, "1.35 and later", "never finds the capacity of a ProvisioningRequest whose PodTemplate names a "
+         "ResourceClaimTemplate, since its pods in memory get no ResourceClaim: keep the device keys in such a PodTemplate",
+         "kubernetes/autoscaler issue 10065 (open in 2026-08)", "", Evidence.THREAD),
 )  # fmt: skip
 _KARPENTER: Final = (
     _Row(Topic.SEES_CLAIMS, "1.14", "adds no node for a pod with claims, since IGNORE_DRA_REQUESTS is true by default",
