@@ -15,7 +15,11 @@ from findings.finding import Code, Finding, info, warning
 from findings.text import printable
 from kube.api.network_attachments import NETWORKS
 from kube.quantity import Quantity
-from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import (
+    TranslationOptions,
+    TranslationSnapshot,
+    vocabularies_in_force,
+)
 from translation.model.intents import DeviceKind, LegacyPod, annotation_path
 from translation.profiles.profile import Profile, Sharing
 from translation.vocabularies import multus, rdma
@@ -94,11 +98,15 @@ def _without_pools(
     The device plugin leaves the NICs of a pool on the host, where Multus attaches networks to them. A
     claim would move one of them out. A key that a DeviceClass maps is served by Kubernetes in any case.
     """
+    own = vocabularies_in_force(options, snapshot.profiles).get(rdma.VOCABULARY.name)
+    if own is None:
+        return pod, ()
     pools = {
         key: profile
         for container in pod.containers
         for key in (*container.limits, *container.requests)
         if rdma.is_pool(key)
+        and own.handles(key)
         and key not in snapshot.extended_resources
         and (profile := _moving_profile(key, snapshot, options)) is not None
     }
@@ -125,10 +133,8 @@ def _moving_profile(
     key: str, snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> Profile | None:
     """Return the profile of the driver that serves a pool, if it moves NICs out of the host."""
-    name = rdma.VOCABULARY.name
-    if name not in options.vocabularies:
-        return None
-    profile = snapshot.profiles.get(options.drivers.get(key, options.profiles.get(name, "")))
+    driver = options.drivers.get(key, options.profiles.get(rdma.VOCABULARY.name, ""))
+    profile = snapshot.profiles.get(driver)
     nic = profile.devices.get(DeviceKind.NIC) if profile is not None else None
     return profile if nic is not None and nic.sharing is Sharing.NEVER else None
 

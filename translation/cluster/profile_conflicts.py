@@ -4,6 +4,7 @@ The status of a DeviceTranslationProfile, admission warnings and `drawbridge che
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info, warning
@@ -14,9 +15,12 @@ from translation.model.intents import DeviceKind
 from translation.profiles.object_checks import SPEC
 from translation.profiles.profile import DeviceProfile, Profile
 from translation.profiles.resource_profiles import resource_profile, resource_profiles
-from translation.reading.arbiter import VOCABULARIES, owner_of
+from translation.reading.arbiter import VOCABULARIES, ceded_pools, owner_of
+from translation.vocabularies import rdma, sriov
 from translation.vocabularies.resources import NAME as RESOURCES
 
+RDMA: Final = rdma.VOCABULARY.name
+SRIOV: Final = sriov.VOCABULARY.name
 _NO_EFFECT = "remove the name"
 
 
@@ -62,11 +66,25 @@ def _conflict(
         )
     # A pattern begins with what its names begin with.
     owner = owner_of(name.removesuffix("*"))
+    if kind is DeviceKind.NIC and name in _ceded_names(profile, profiles, options):
+        return None
     if owner is not None and owner != RESOURCES:
         return _vocabulary_conflict(name, owner, kind, profile, options)
     if kind is not DeviceKind.DEVICE:
         return _other_kind_conflict(name, profile, options)
     return _device_conflict(name, profile, profiles, options)
+
+
+def _ceded_names(
+    profile: Profile, profiles: Mapping[str, Profile], options: TranslationOptions
+) -> tuple[str, ...]:
+    """Return the names of pools that a profile has for virtual functions."""
+    if options.profiles.get(SRIOV) != profile.driver or SRIOV not in options.vocabularies:
+        return ()
+    of_pools = profiles.get(options.profiles.get(RDMA, ""))
+    return ceded_pools(
+        profile.resource_names(), () if of_pools is None else of_pools.resource_names()
+    )
 
 
 def _vocabulary_conflict(

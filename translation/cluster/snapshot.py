@@ -348,6 +348,7 @@ def _extended(
 ) -> Mapping[str, Vocabulary]:
     # Called for every pod, and the same until a profile changes.
     extended = arbiter.extended_vocabularies(
-        [(name, names_for(name, profile)) for name, profile in providers], dict(renamed_keys)
+        [(name, names_for(name, profile)) for name, profile in providers if name in chosen_names],
+        dict(renamed_keys),
     )
     return {name: vocabulary for name, vocabulary in extended.items() if name in chosen_names}

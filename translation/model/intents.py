@@ -296,6 +296,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         table: Every name that it handles or mentions, with its outcome.
         keys: Resource names that it handles.
         key_prefixes: Prefixes of further resource names that it handles.
+        ceded: Names of these prefixes that another vocabulary handles instead; one that ends in `*` is a prefix.
         foreign: Keys of other systems that it reads beside its own, to reject them.
         takes_names: Profiles may add resource names.
         companion_suffix: Suffix of names that are read only beside the name without it.
@@ -322,6 +323,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     table: Table = ()
     keys: tuple[str, ...]
     key_prefixes: tuple[str, ...] = ()
+    ceded: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
     takes_names: bool = False
     companion_suffix: str | None = None
@@ -340,7 +342,13 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
 
     def handles(self, key: str) -> bool:
         """Return True if the resource name is one of this vocabulary's."""
-        return key in self.keys or key.startswith(self.key_prefixes)
+        return (key in self.keys or key.startswith(self.key_prefixes)) and not self._cedes(key)
+
+    def _cedes(self, key: str) -> bool:
+        return bool(self.ceded) and any(
+            key.startswith(name.removesuffix("*")) if name.endswith("*") else key == name
+            for name in self.ceded
+        )
 
     def is_requested(self, pod: LegacyPod) -> bool:
         """Return True if annotations of a pod request devices of this vocabulary.

@@ -185,13 +185,38 @@ def extended_vocabularies(
     names_added: dict[str, list[str]] = {}
     for vocabulary, names in names_by_vocabulary:
         names_added.setdefault(vocabulary, []).extend(names)
+    ceded = ceded_pools(
+        names_added.get(sriov.VOCABULARY.name, ()), names_added.get(rdma.VOCABULARY.name, ())
+    )
+    vocabularies = dict(VOCABULARIES)
+    if ceded:
+        own = vocabularies[rdma.VOCABULARY.name]
+        vocabularies[own.name] = msgspec.structs.replace(own, ceded=ceded)
     return {
         name: _with_renamed_keys(
             _extended(vocabulary, tuple(dict.fromkeys(names_added.get(name, ())))),
             keys_by_vocabulary.get(name, {}),
         )
-        for name, vocabulary in VOCABULARIES.items()
+        for name, vocabulary in vocabularies.items()
     }
+
+
+def ceded_pools(of_functions: Iterable[str], of_pools: Collection[str]) -> tuple[str, ...]:
+    """Return the names with the prefix of pools that are counted, as names of the SR-IOV device plugin.
+
+    That plugin may have any prefix. A name that the profile of pools lists, too, is one of a pool.
+
+    Args:
+        of_functions: The names in the profile that serves `sriov`.
+        of_pools: The names in the profile that serves `rdma`.
+    """
+    return tuple(
+        dict.fromkeys(
+            name
+            for name in of_functions
+            if name.startswith(rdma.POOL_PREFIX) and name not in of_pools
+        )
+    )
 
 
 def _extended(vocabulary: Vocabulary, names: Iterable[str]) -> Vocabulary:

@@ -1,7 +1,9 @@
 """RDMA devices and cloud NICs: shares of pools, and numbers of whole interfaces.
 
 * `rdma/<pool>`, of the RDMA shared device plugin: whatever the number, the container sees all HCAs
-  of the pool. A number above 1 is more shares of the same pool, never a number of NICs.
+  of the pool. A number above 1 is more shares of the same pool, never a number of NICs. The SR-IOV
+  device plugin may have the same prefix, and its numbers are of functions: names that the profile of
+  that vocabulary lists are its own.
 * `aliyun/erdma`: one of the 200 shares of every eRDMA interface of a node.
 * `vpc.amazonaws.com/efa`: a number of EFA devices.
 * `networking.gke.io.networks/<network>`: a number of interfaces to a network; `<network>.IP` beside it
@@ -23,6 +25,7 @@ import msgspec
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
+from findings.text import printable
 from translation.model.amounts import requested_amounts
 from translation.model.intents import (
     DeviceFilter,
@@ -53,7 +56,7 @@ TABLE: Final[Table] = (
         "shareable; else one of them, which leaves the host, with the warning `oneOfPool`; then a pod "
         "to which Multus attaches networks keeps the key and the device plugin (`multusBesidePool`). N is a number of shares of the pool, never of "
         "NICs: above 1 it counts as one share, with a warning. Containers with shares of one pool "
-        "use the same request",
+        "use the same request. A name that the profile of `sriov` lists is one of virtual functions",
     ),
     limit(
         ERDMA,
@@ -186,6 +189,8 @@ def _check_shares(key: _RequestedKey) -> Iterator[Finding]:
             Code.CLAMPED,
             key.path,
             f"{key.amount} is a number of shares, not of NICs; the claim requests one",
+            f"write 1; if it is a number of NICs, as the SR-IOV device plugin counts them, list {printable(key.name)} under "
+            "resources in the profile of its driver",
         )
 
 
