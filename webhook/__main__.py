@@ -279,11 +279,18 @@ def _handlers(
 def print_configuration(settings: Settings) -> str:
     """Return the webhook configurations that the profiles need, as YAML."""
     profiles = settings.translation.load_profiles()
-    options = settings.translation.checked_options(profiles, others_may_come=True)
+    options = settings.translation.checked_options(
+        profiles, namespace=settings.namespace, others_may_come=True
+    )
     known_vocabularies = vocabularies_in_force(options, profiles).values()
     return dump_yaml(
         [
-            generate(known_vocabularies, mode=options.mode, exempt=options.exempt_namespaces)
+            generate(
+                known_vocabularies,
+                settings.namespace,
+                mode=options.mode,
+                exempt=options.exempt_namespaces,
+            )
             for generate in (configuration, validating_configuration)
         ]
     )

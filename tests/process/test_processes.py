@@ -34,7 +34,7 @@ from kube.api.urls import (
     SECRETS,
 )
 from kube.manifests.reader import read_objects
-from kube.names import SIGNING_SECRET
+from kube.names import NAMESPACE, SIGNING_SECRET
 from observer.__main__ import observe
 from observer.settings import ObserverSettings
 from observer.settings import Settings as ObserverProcessSettings
@@ -332,6 +332,29 @@ def test_the_printed_configuration_exempts_namespaces(
     for webhook in webhooks:
         assert "team-a" in webhook["namespaceSelector"]["matchExpressions"][0]["values"]
     assert len(webhooks) == 5
+
+
+@pytest.mark.parametrize("source", ["file", "environment"])
+def test_the_printed_configuration_is_for_the_namespace_of_the_settings(
+    source: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("namespace: gpu-system\n" if source == "file" else "")
+    if source == "environment":
+        monkeypatch.setenv("DRAWBRIDGE_NAMESPACE", "gpu-system")
+
+    assert main(["--config", str(settings), "--print-configuration"]) == 0
+
+    printed = capsys.readouterr().out
+    assert NAMESPACE not in printed
+    for document in yaml.safe_load_all(printed):
+        for webhook in document["webhooks"]:
+            assert webhook["clientConfig"]["service"]["namespace"] == "gpu-system"
+            (names, *_) = webhook["namespaceSelector"]["matchExpressions"]
+            assert names["values"] == ["kube-system", "gpu-system"]
 
 
 async def test_the_observer_needs_nothing_else_of_ours(server: FakeApiServer, setup: Setup) -> None:
