@@ -43,10 +43,6 @@ HOLDER_POLICY: Final = f"{QUOTA_GATE_POLICY}-holder"
 KIND_POLICY: Final = f"{QUOTA_GATE_POLICY}-kind"
 
 _API_VERSION: Final = "admissionregistration.k8s.io/v1"
-_IS_CONTROLLER: Final = (
-    "request.userInfo.username == "
-    f"{quote(f'system:serviceaccount:{NAMESPACE}:{CONTROLLER_ACCOUNT}')}"
-)
 _IS_DEVICE_KEY: Final = (
     f"key.startsWith({quote(IMPLICIT_PREFIX)})\n"
     '      || (key.contains("/") && !key.contains("kubernetes.io/") && !key.startsWith("requests."))'
@@ -80,12 +76,20 @@ params.spec.namespaceSelector.?matchLabels.orValue({}).all(key,
     || !(variables.labels[requirement.key] in requirement.?values.orValue([])))"""
 
 
-def gate_documents() -> list[Document]:
-    """Return the policies and their bindings."""
+def gate_documents(namespace: str = NAMESPACE) -> list[Document]:
+    """Return the policies and their bindings.
+
+    Args:
+        namespace: The namespace in which the controllers are installed.
+    """
+    is_controller = (
+        "request.userInfo.username == "
+        f"{quote(f'system:serviceaccount:{namespace}:{CONTROLLER_ACCOUNT}')}"
+    )
     all_quotas = {"selector": {}, "parameterNotFoundAction": "Allow"}
     lease = {
         "name": CONTROLLER_ACCOUNT,
-        "namespace": NAMESPACE,
+        "namespace": namespace,
         "parameterNotFoundAction": "Allow",
     }
     return [
@@ -97,9 +101,11 @@ def gate_documents() -> list[Document]:
         ),
         _document("ValidatingAdmissionPolicy", QUOTA_GATE_POLICY, _demanding_spec()),
         _binding(QUOTA_GATE_POLICY, paramRef=all_quotas),
-        _document("ValidatingAdmissionPolicy", REMOVAL_POLICY, _removal_spec()),
+        _document("ValidatingAdmissionPolicy", REMOVAL_POLICY, _removal_spec(is_controller)),
         _binding(REMOVAL_POLICY),
-        _keep_in_chart(_document("ValidatingAdmissionPolicy", HOLDER_POLICY, _holder_spec())),
+        _keep_in_chart(
+            _document("ValidatingAdmissionPolicy", HOLDER_POLICY, _holder_spec(is_controller))
+        ),
         _keep_in_chart(_binding(HOLDER_POLICY, paramRef=lease)),
         _document("ValidatingAdmissionPolicy", KIND_POLICY, _kind_spec()),
         _binding(KIND_POLICY),
@@ -163,14 +169,14 @@ def _demanding_spec() -> Document:
     }
 
 
-def _removal_spec() -> Document:
+def _removal_spec(is_controller: str) -> Document:
     return {
         "failurePolicy": "Fail",
         "matchConstraints": _rule("", "pods", "UPDATE"),
         "matchConditions": [_GATE_REMOVED],
         "validations": [
             _validation(
-                _IS_CONTROLLER,
+                is_controller,
                 f"the scheduling gate {QUOTA_GATE} is removed by Drawbridge once the DeviceQuotas of the "
                 "namespace have room; delete the pod if it need not wait, or raise the quota",
             )
@@ -178,14 +184,14 @@ def _removal_spec() -> Document:
     }
 
 
-def _holder_spec() -> Document:
+def _holder_spec(is_controller: str) -> Document:
     return {
         "failurePolicy": "Fail",
         "paramKind": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
         "matchConstraints": _rule("", "pods", "UPDATE"),
         "matchConditions": [
             _GATE_REMOVED,
-            {"name": "is-the-controller", "expression": _IS_CONTROLLER},
+            {"name": "is-the-controller", "expression": is_controller},
         ],
         "validations": [
             _validation(

@@ -9,6 +9,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from admission.fence import is_part_current
+from admission.quota_gates import gate_documents
 from admission.webhook_configuration import configuration, validating_configuration
 from e2e.access import Access, Object
 from e2e.chart import CHART, DEFINITIONS, RELEASE, key_of, run_helm, template
@@ -131,9 +133,13 @@ def test_a_first_installation_is_for_labelled_namespaces() -> None:
 
 
 def test_another_namespace_is_in_all_places() -> None:
-    objects = template(*OPT_OUT, namespace="gpu-system")
+    parts = ("--set", "quotaGates.enabled=true", "--set", "monitoring.enabled=true")
+    objects = template(*OPT_OUT, *parts, namespace="gpu-system")
 
     assert NAMESPACE not in json.dumps(objects)
+    charted = {key_of(document): document for document in objects}
+    for document in gate_documents("gpu-system"):
+        assert is_part_current(charted[key_of(document)], document), key_of(document)
     (stored,) = (document for document in objects if document["kind"] == _CONFIGURATIONS[0])
     expected = configuration(VOCABULARIES.values(), "gpu-system")
     assert stored["webhooks"] == expected["webhooks"]

@@ -27,8 +27,8 @@ BASE: Final = ROOT / "manifests" / "base"
 Document = Mapping[str, Any]
 
 
-def objects() -> list[Document]:
-    return [path.document for path in read_paths([str(BASE)])]
+def objects(folder: Path = BASE) -> list[Document]:
+    return [path.document for path in read_paths([str(folder)])]
 
 
 def of_kind(*kinds: str) -> Iterator[Document]:
@@ -442,10 +442,11 @@ def replaced(document: Document, path: tuple[str, ...], text: str) -> str:
     return text
 
 
-def test_an_overlay_changes_every_place_of_the_namespace() -> None:
+@pytest.mark.parametrize("folder", ["base", "quota-gates"])
+def test_an_overlay_changes_every_place_of_the_namespace(folder: str) -> None:
     remaining = [
         f"{document['kind']} {document['metadata']['name']}: {'.'.join(path)}: {text}"
-        for document in objects()
+        for document in objects(BASE.parent / folder)
         if document["kind"] != "Kustomization"
         for path, text in places_of_the_namespace(document)
         if not any(matches(path, pattern) for pattern in RENAMED_BY_KUSTOMIZE)

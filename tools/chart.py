@@ -387,6 +387,7 @@ _MONITORING_LABELS: Final = """\
 
 def _prometheus_rule(file: str) -> Document:
     text = (MANIFESTS / "alerts" / f"{file}.yaml").read_text()
+    text = text.replace(_RUNBOOKS, "PH_runbooks#").replace(f"-n {NAMESPACE} ", "-n PH_namespace ")
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
@@ -395,7 +396,7 @@ def _prometheus_rule(file: str) -> Document:
             "namespace": NAMESPACE,
             "labels": {"app.kubernetes.io/name": "drawbridge"},
         },
-        "spec": yaml.safe_load(text.replace(_RUNBOOKS, "PH_runbooks#")),
+        "spec": yaml.safe_load(text),
     }
 
 

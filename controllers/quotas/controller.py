@@ -178,6 +178,7 @@ def controller(parts: EvaluatingParts, *, engine: WorkerEngine) -> Work:
         feed,
         parts.recorder,
         settings.controllers,
+        namespace=settings.namespace,
         identity=parts.identity,
         owners=owners,
         now=parts.now,

@@ -54,8 +54,11 @@ RESOURCES: Final[Mapping[str, Resource]] = {
     "ValidatingAdmissionPolicyBinding": VALIDATING_ADMISSION_POLICY_BINDINGS,
 }
 NOT_CHECKED: Final = "whether the policies that hold pods back are installed is not known yet"
-NOT_INSTALLED: Final = "the policies that hold pods back are not installed; `kubectl apply -k manifests/quota-gates` does"
+NOT_INSTALLED: Final = (
+    "the policies that hold pods back are not installed; docs/quota-gates.md has the command"
+)
 
+_APPLY_AGAIN: Final = "apply the policies again, as docs/quota-gates.md says"
 _ROUND: Final = "round"
 _CONFIRMATION: Final = "confirmation"
 
@@ -77,6 +80,7 @@ class QuotaGateController:
         recorder: EventRecorder,
         settings: ControllerSettings,
         *,
+        namespace: str,
         identity: str,
         owners: DriverOwners,
         now: Callable[[], datetime],
@@ -85,6 +89,7 @@ class QuotaGateController:
         """Listen to the usage.
 
         Args:
+            namespace: The namespace in which the controllers are installed.
             identity: The identity of the Lease's holder.
             owners: The drivers about which the bridge decides, or nobody while they are handed over.
             now: The wall clock, by which pods are created.
@@ -94,6 +99,7 @@ class QuotaGateController:
         self._feed = feed
         self._recorder = NewEventRecorder(recorder)
         self._settings = settings
+        self._namespace = namespace
         self._field_manager = f"{FIELD_MANAGER_PREFIX}{identity}"
         self._owners = owners
         self._now = now
@@ -266,7 +272,7 @@ class QuotaGateController:
         """Describe the faults of the policies; while some of them are there, pods go on waiting."""
         faults: list[str] = []
         found_names: set[str] = set()
-        for document in gate_documents():
+        for document in gate_documents(self._namespace):
             kind, name = document["kind"], document["metadata"]["name"]
             try:
                 policy = await self._client.get(RESOURCES[kind], name, dict[str, Any])
@@ -277,11 +283,13 @@ class QuotaGateController:
                 return f"{NOT_CHECKED}: {error}"
             found_names.add(name)
             if not is_part_current(policy, document):
-                faults.append(f"{kind} {name} is not that of this version")
+                faults.append(
+                    f"{kind} {name} is not that of this version for namespace {self._namespace}"
+                )
         # Helm leaves this one, see `admission.quota_gates`.
         if not found_names - {HOLDER_POLICY}:
             return NOT_INSTALLED
-        return f"{faults[0]}; apply manifests/quota-gates again" if faults else ""
+        return f"{faults[0]}; {_APPLY_AGAIN}" if faults else ""
 
 
 def removal_patch(pod: Pod) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import pytest
 
 from admission.quota_gates import HOLDER_POLICY, KIND_POLICY, REMOVAL_POLICY, gate_documents
 from controllers.model.settings import ControllerSettings
-from kube.names import CONTROLLER_ACCOUNT, QUOTA_GATE_POLICY
+from kube.names import CONTROLLER_ACCOUNT, NAMESPACE, QUOTA_GATE_POLICY
 
 POLICIES: Final = {
     (document["kind"], document["metadata"]["name"]): document["spec"]
@@ -42,6 +42,22 @@ def test_the_holder_is_that_of_the_controllers() -> None:
 
     assert binding["paramRef"]["name"] == CONTROLLER_ACCOUNT
     assert ControllerSettings().leader_election.resource_name == CONTROLLER_ACCOUNT
+
+
+def test_the_policies_are_for_the_namespace_of_the_controllers() -> None:
+    text = str(gate_documents("gpu-system"))
+
+    assert NAMESPACE not in text
+    account = f"system:serviceaccount:gpu-system:{CONTROLLER_ACCOUNT}"
+    assert text.count(account) == str(gate_documents()).count(
+        account.replace("gpu-system", NAMESPACE)
+    )
+    bindings = {
+        document["metadata"]["name"]: document["spec"].get("paramRef", {}).get("namespace", "")
+        for document in gate_documents("gpu-system")
+        if document["kind"].endswith("Binding")
+    }
+    assert bindings[HOLDER_POLICY] == "gpu-system"
 
 
 def test_only_the_policy_with_a_lease_is_kept_by_helm() -> None:

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from aiohttp import ClientError, ClientSession
 
+from admission.quota_gates import gate_documents
 from admission.webhook_configuration import PODS_WEBHOOK, webhook_rules
 from certs.authority import Authority
 from certs.serving import client_tls_context, issue_serving_certificate
@@ -25,8 +26,10 @@ from controllers.certificates.settings import CertificateControllerSettings
 from controllers.certificates.settings import Settings as CertificateProcessSettings
 from controllers.model.settings import ControllerSettings
 from controllers.model.settings import Settings as ControllersSettings
+from controllers.quotas.gates import RESOURCES
 from kube.api.meta import rfc3339
 from kube.api.urls import (
+    DEVICE_QUOTAS,
     EVENTS,
     MUTATING_WEBHOOK_CONFIGURATIONS,
     PODS,
@@ -44,6 +47,7 @@ from process.model.settings import parse_settings
 from process.running.command import Process
 from process.running.logs import LibraryLines
 from testing.builders import gpus, pod
+from testing.device_quotas import device_limit, quota
 from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, running, until
 from webhook.__main__ import main, serve
@@ -355,6 +359,22 @@ def test_the_printed_configuration_is_for_the_namespace_of_the_settings(
             assert webhook["clientConfig"]["service"]["namespace"] == "gpu-system"
             (names, *_) = webhook["namespaceSelector"]["matchExpressions"]
             assert names["values"] == ["kube-system", "gpu-system"]
+
+
+async def test_quotas_are_enforced_in_a_namespace_of_another_name(
+    server: FakeApiServer, setup: Setup
+) -> None:
+    settings = msgspec.structs.replace(setup.controllers, namespace="gpu-system")
+    for policy in gate_documents("gpu-system"):
+        server.put(RESOURCES[policy["kind"]], policy)
+    server.put(DEVICE_QUOTAS, msgspec.to_builtins(quota(device_limit(8)), enc_hook=str))
+
+    def conditions() -> dict[str, str]:
+        status: Any = server.objects(DEVICE_QUOTAS)[0].get("status", {})
+        return {entry["type"]: entry["status"] for entry in status.get("conditions", ())}
+
+    async with running(lambda: control(setup.process(settings))):
+        await until(lambda: conditions().get("Enforced") == "True")
 
 
 async def test_the_observer_needs_nothing_else_of_ours(server: FakeApiServer, setup: Setup) -> None:

@@ -29,7 +29,7 @@ from kube.api.urls import (
     VOLCANO_POD_GROUPS,
     Resource,
 )
-from kube.names import QUOTA_GATE, QUOTA_GATE_POLICY, SCHEDULER_NAME
+from kube.names import NAMESPACE, QUOTA_GATE, QUOTA_GATE_POLICY, SCHEDULER_NAME
 from process.model.durations import PositiveDuration
 from testing.allocation.builders import claim, classes, device, request, slice_of
 from testing.device_quotas import capacity_limit, device_limit, quota
@@ -60,6 +60,8 @@ async def controlled(
     settings: ControllerSettings = FAST,
     now: Callable[[], datetime] = lambda: NOW,
     clock: Callable[[], float] = time.monotonic,
+    *,
+    namespace: str = NAMESPACE,
 ) -> AsyncIterator[QuotaGateController]:
     async with server.client() as client:
         informers, recorder = quick_informers(client), quick_recorder(client)
@@ -71,6 +73,7 @@ async def controlled(
             feed,
             recorder,
             settings,
+            namespace=namespace,
             identity="leader-1",
             owners=DriverOwners(informers),
             now=now,
@@ -401,6 +404,19 @@ async def test_the_policies_are_compared(server: FakeApiServer) -> None:
         await until(lambda: controller.fault == NOT_INSTALLED)
         # Nothing holds new pods back, so those that wait are let go.
         await until(lambda: free(server) == ["pod"])
+
+
+async def test_the_policies_are_those_of_the_namespace_of_the_controllers(
+    server: FakeApiServer,
+) -> None:
+    """Those of another namespace let the controllers of that one remove gates, and these not."""
+    limit(server, 0)
+    async with controlled(server, namespace="gpu-system") as controller:
+        await until(lambda: "not that of this version for namespace gpu-system" in controller.fault)
+
+        for policy in gate_documents("gpu-system"):
+            server.put(RESOURCES[policy["kind"]], policy)
+        await until(lambda: controller.fault == "")
 
 
 async def test_a_group_waits_for_as_many_pods_as_its_pod_group_needs(server: FakeApiServer) -> None:
