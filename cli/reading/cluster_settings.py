@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,9 @@ from cli.reading.options import translation_options
 from cli.reading.settings import SharedSettings, read_settings
 from process.profiles.profile_files import load_profiles
 from translation.cluster.snapshot import TranslationOptions
+
+if TYPE_CHECKING:
+    from cli.reading.live import LiveSettings
 
 _Command = Callable[..., Any]
 
@@ -50,19 +53,20 @@ class SettingsFlags(msgspec.Struct, frozen=True, kw_only=True):
         if self.settings is not None:
             shared_settings = read_settings(self.settings)
         elif is_live:
-            shared_settings, notes = asyncio.run(self._read_live())
-            print_notes(notes)
+            live = asyncio.run(self._read_live())
+            shared_settings = live.settings
+            print_notes(live.notes)
         in_force = profiles_in_force(load_profiles(self.profile_directory), objects)
         options = translation_options((), in_force.profiles, shared_settings)
         return ClusterTranslation(options, in_force)
 
-    async def _read_live(self) -> tuple[SharedSettings, list[str]]:
+    async def _read_live(self) -> "LiveSettings":
         # The client takes twice as long to import as all the rest.
-        from cli.reading.live import live_settings  # noqa: PLC0415
+        from cli.reading.live import find_settings  # noqa: PLC0415
         from kube.client.client import Client  # noqa: PLC0415
 
         async with await Client.from_kubeconfig(self.kubeconfig, self.context) as client:
-            return await live_settings(client)
+            return await find_settings(client)
 
 
 def with_settings(command: _Command) -> _Command:

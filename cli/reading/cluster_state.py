@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -14,9 +14,13 @@ from answers.model.objects import InputObject
 from answers.model.pod_owners import FailedCreation
 from answers.model.snapshot_origin import unread_kinds
 from answers.model.unread import UnreadKind
-from cli.reading.settings import SharedSettings
+from cli.output.standard_error import print_notes
+from cli.reading.settings import SharedSettings, read_settings
 from cli.reading.snapshots import read_snapshots
 from kube.manifests.source import SourceObject
+
+if TYPE_CHECKING:
+    from cli.reading.live import LiveSettings
 
 
 class Scope(Enum):
@@ -112,10 +116,25 @@ async def _read_live(
         return ReadState(namespace, state, unread, version, failures)
 
 
-async def read_live_settings(flags: ClusterFlags) -> tuple[SharedSettings, list[str]]:
-    """Return the settings of the cluster's processes, and notes on unreadable ones."""
-    from cli.reading.live import live_settings  # noqa: PLC0415
+async def read_live_settings(flags: ClusterFlags) -> "LiveSettings":
+    """Return the settings of the cluster's processes, and notes on them."""
+    from cli.reading.live import find_settings  # noqa: PLC0415
     from kube.client.client import Client  # noqa: PLC0415
 
     async with await Client.from_kubeconfig(flags.kubeconfig, flags.context) as client:
-        return await live_settings(client)
+        return await find_settings(client)
+
+
+def settings_of_cluster(flags: ClusterFlags, path: str | None) -> SharedSettings:
+    """Return the settings in a file, else those of a live cluster, else defaults; print notes on them.
+
+    Raises:
+        DrawbridgeError: The file or the cluster cannot be read, or the settings make no sense.
+    """
+    if path is not None:
+        return read_settings(path)
+    if not flags.live:
+        return SharedSettings()
+    live = asyncio.run(read_live_settings(flags))
+    print_notes(live.notes)
+    return live.settings

@@ -13,7 +13,7 @@ from allocator.model.gate_metrics import parse_gates
 from answers.model.profiles import stored_profiles_in_force
 from answers.model.translation_snapshot import find_wide_mappings
 from cli.reading.component_pods import read_component_pods, troubles_of
-from cli.reading.live import live_settings
+from cli.reading.live import live_settings, service_namespace, webhooks_in
 from cli.reading.settings import SharedSettings
 from cli.reading.wave_cluster import ConfigMapData
 from clusterstate.wave_record import WAVE_RECORD
@@ -251,8 +251,9 @@ async def read_installation(client: Client, namespace: str | None = None) -> Ins
         for name in LEASE_NAMES
         if (lease := await reader.get(LEASES, name, Lease, namespace=home)) is not None
     }
-    settings, notes = await live_settings(client, home)
-    reader.unreadable += ["configmaps"] if notes else []
+    live = await live_settings(client, home)
+    settings = live.settings
+    reader.unreadable += [] if live.is_readable else ["configmaps"]
     ownerships = await reader.list(ALLOCATOR_OWNERSHIPS, AllocatorOwnership)
     slices = tuple(await reader.list(RESOURCE_SLICES, ResourceSlice))
     profiles = tuple(await reader.list(DEVICE_TRANSLATION_PROFILES, DeviceTranslationProfile))
@@ -322,11 +323,9 @@ def _namespace(
     components: Iterable[Component], configurations: Iterable[Mapping[str, Any] | None]
 ) -> str:
     """Return the namespace of the webhook, of the Service that is called or of its Deployment."""
-    for configuration in configurations:
-        for webhook in webhooks_in(configuration):
-            service = (webhook.get("clientConfig") or {}).get("service") or {}
-            if service.get("namespace"):
-                return str(service["namespace"])
+    for name in map(service_namespace, configurations):
+        if name:
+            return name
     return next(
         (entry.namespace for entry in components if entry.component == "webhook"), NAMESPACE
     )
@@ -383,15 +382,6 @@ def _missing_claims(pod: Pod) -> list[str]:
         claim.resource_claim_template_name
         for claim in pod.spec.resource_claims or ()
         if claim.resource_claim_template_name and claim.name not in claim_names
-    ]
-
-
-def webhooks_in(configuration: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    """Return the webhooks of a configuration."""
-    return [
-        webhook
-        for webhook in (configuration or {}).get("webhooks") or ()
-        if isinstance(webhook, Mapping)
     ]
 
 

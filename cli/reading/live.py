@@ -1,7 +1,7 @@
 """The state of a running cluster, as objects, for `--live`. Read-only."""
 
-from collections.abc import Collection
-from typing import Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,7 @@ from kube.api.urls import (
     DEVICE_TRANSLATION_PROFILES,
     EVENTS,
     LIMIT_RANGES,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
     NAMESPACE_QUOTA_RESOURCES,
     NAMESPACES,
     NETWORK_ATTACHMENTS,
@@ -36,7 +37,7 @@ from kube.api.urls import (
 from kube.client.client import Client
 from kube.errors import Forbidden, NotFound
 from kube.manifests.source import SourceObject, ViewedObject
-from kube.names import NAMESPACE
+from kube.names import CONFIGURATION, NAMESPACE
 from migration.settings_import.legacy_documents import LegacyDocument, texts_of
 
 
@@ -290,16 +291,114 @@ async def creation_state(
     return quotas, list(failures.values()), unread
 
 
-async def live_settings(
-    client: Client, namespace: str = NAMESPACE
-) -> tuple[SharedSettings, list[str]]:
-    """Return the settings of the cluster's processes with the feature gates that these found out.
+class LiveSettings(NamedTuple):
+    """The settings of a cluster's processes, with the feature gates that these found out.
 
-    Args:
-        client: The cluster's client.
-        namespace: The namespace in which Drawbridge is installed.
+    Attributes:
+        is_readable: False if the user may not read them, and these are defaults for that reason.
+    """
+
+    settings: SharedSettings
+    notes: Sequence[str] = ()
+    is_readable: bool = True
+
+
+class InstalledNamespace(NamedTuple):
+    """The namespace in which Drawbridge is installed, or its default where no configuration names one.
+
+    Attributes:
+        has_configuration: The cluster has a webhook configuration, or has one that may not be read.
+        doubt: The reason that it may be another one, as a clause; empty if there is none.
+    """
+
+    name: str
+    has_configuration: bool
+    doubt: str = ""
+
+
+async def find_namespace(client: Client) -> InstalledNamespace:
+    """Return the namespace of the Service that the API server calls.
 
     Raises:
+        KubeError: The API server does not answer.
+    """
+    resource = MUTATING_WEBHOOK_CONFIGURATIONS
+    try:
+        configuration = await client.get(resource, CONFIGURATION, dict[str, Any])
+    except NotFound:
+        return InstalledNamespace(NAMESPACE, has_configuration=False)
+    except Forbidden as refusal:
+        doubt = f"that Drawbridge is installed there is a guess, since {refusal}"
+        return InstalledNamespace(NAMESPACE, has_configuration=True, doubt=doubt)
+    if name := service_namespace(configuration):
+        return InstalledNamespace(name, has_configuration=True)
+    doubt = f"that Drawbridge is installed there is a guess, since {CONFIGURATION} names no Service"
+    return InstalledNamespace(NAMESPACE, has_configuration=True, doubt=doubt)
+
+
+def service_namespace(configuration: Mapping[str, Any] | None) -> str:
+    """Return the namespace of the Service that a webhook configuration names; empty if it names none."""
+    for webhook in webhooks_in(configuration):
+        service = (webhook.get("clientConfig") or {}).get("service") or {}
+        if service.get("namespace"):
+            return str(service["namespace"])
+    return ""
+
+
+def webhooks_in(configuration: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """Return the webhooks of a configuration."""
+    return [
+        webhook
+        for webhook in (configuration or {}).get("webhooks") or ()
+        if isinstance(webhook, Mapping)
+    ]
+
+
+def absence_note(namespace: InstalledNamespace) -> str:
+    """Return a note on settings that are defaults since there is no ConfigMap; empty without a webhook."""
+    if not namespace.has_configuration:
+        return ""
+    doubt = f" ({namespace.doubt})" if namespace.doubt else ""
+    return (
+        f"there is no ConfigMap {CONFIG_MAP} in namespace {namespace.name}{doubt}, and default settings "
+        "are used; name others with --settings FILE"
+    )
+
+
+async def find_settings(client: Client) -> LiveSettings:
+    """Return the settings in the namespace in which Drawbridge is installed.
+
+    Raises:
+        ConfigError: The settings make no sense.
+        KubeError: The API server does not answer.
+    """
+    namespace = await find_namespace(client)
+    try:
+        return await _settings_in(client, namespace.name)
+    except NotFound:
+        note = absence_note(namespace)
+        settings = await _with_gates(client, namespace.name, SharedSettings())
+        return LiveSettings(settings, [note] if note else [])
+
+
+async def live_settings(client: Client, namespace: str) -> LiveSettings:
+    """Return the settings in a namespace; without a ConfigMap they are defaults.
+
+    Raises:
+        ConfigError: The settings make no sense.
+        KubeError: The API server does not answer.
+    """
+    try:
+        return await _settings_in(client, namespace)
+    except NotFound:
+        return LiveSettings(await _with_gates(client, namespace, SharedSettings()))
+
+
+async def _settings_in(client: Client, namespace: str) -> LiveSettings:
+    """Return the settings in a namespace.
+
+    Raises:
+        NotFound: There is no ConfigMap.
         ConfigError: The settings make no sense.
         KubeError: The API server does not answer.
     """
@@ -307,11 +406,14 @@ async def live_settings(
     try:
         raw = await client.get(CONFIG_MAPS, CONFIG_MAP, msgspec.Raw, namespace=namespace)
         settings = settings_in_config_map(bytes(raw))
-    except NotFound:
-        pass  # All settings are defaults.
     except Forbidden as refusal:
         note = f"the cluster's settings cannot be read, and defaults are used: {refusal}"
         notes.append(f"{note}; name them with --settings FILE")
+    return LiveSettings(await _with_gates(client, namespace, settings), notes, not notes)
+
+
+async def _with_gates(client: Client, namespace: str, settings: SharedSettings) -> SharedSettings:
+    """Return settings with the feature gates that the cluster's processes found out."""
     validation = settings.validation
     try:
         raw = await client.get(
@@ -319,9 +421,9 @@ async def live_settings(
         )
         gates = {**validation.feature_gates, **project_gates(bytes(raw))}
     except (NotFound, Forbidden):
-        return settings, notes  # Nobody has found them out, or only the webhook may know.
+        return settings  # Nobody has found them out, or only the webhook may know.
     validation = msgspec.structs.replace(validation, feature_gates=gates)
-    return msgspec.structs.replace(settings, validation=validation), notes
+    return msgspec.structs.replace(settings, validation=validation)
 
 
 async def legacy_settings(client: Client) -> list[LegacyDocument]:

@@ -31,13 +31,18 @@ from cli.flags.cluster_flags import (
 from cli.flags.completion import FILE_NAME, complete_from, profile_choices
 from cli.flags.plugin import has_kubeconfig, is_plugin
 from cli.output.standard_error import print_notes
-from cli.reading.cluster_state import ClusterFlags, Scope, read_live_settings, read_state
+from cli.reading.cluster_state import (
+    ClusterFlags,
+    Scope,
+    read_live_settings,
+    read_state,
+    settings_of_cluster,
+)
 from cli.reading.settings import CONFIG_MAP, SharedSettings, read_settings
 from clusterstate.settings import ValidationSettings
 from kube.manifests.reader import read_paths
 from kube.manifests.repositories import Contents, read_repositories
 from kube.manifests.source import MAX_BYTES
-from kube.names import NAMESPACE
 from process.profiles.profile_files import load_profiles, shipped_drivers
 from translation.cluster.snapshot import (
     DEFAULT_PROFILES,
@@ -86,7 +91,7 @@ _TRANSLATION_FLAGS: Final[Sequence[Flag[Any]]] = (
         type=FILE_NAME,
         metavar="FILE",
         help="Settings file of the cluster's processes, so that the answer is theirs: drivers, "
-        f"adopted schedulers, quotas. --live reads ConfigMap {CONFIG_MAP} of {NAMESPACE}.",
+        f"adopted schedulers, quotas. --live reads ConfigMap {CONFIG_MAP} of the webhook's namespace.",
     ),
 )
 
@@ -140,8 +145,7 @@ def with_cluster(command: _Command) -> _Command:
 def with_cluster_and_manifests(command: _Command) -> _Command:
     """As `with_cluster`; with manifests of `-f` the command gets `inputs`, too, else None.
 
-    The command calls `read_translation` for the inputs of translations, which without manifests cost
-    another look at the cluster.
+    The command calls `read_translation` for the inputs of translations.
     """
 
     @wraps(command)
@@ -152,10 +156,11 @@ def with_cluster_and_manifests(command: _Command) -> _Command:
         if not cluster.files:
             cluster_objects = read_cluster(cluster, with_creations=True)
             print_notes(cluster_objects.notes)
-            file = translation.settings
-            validation = (SharedSettings() if file is None else read_settings(file)).validation
-            _give_validation(values, validation, _features(validation, gates))
-            read = partial(_read_translation, cluster, translation, cluster_objects, gates)
+            flags = _with_default_cluster(cluster)[0]
+            settings = settings_of_cluster(flags, translation.settings)
+            features = _features(settings.validation, gates)
+            _give_validation(values, settings.validation, features)
+            read = partial(_read_translation, translation, settings, cluster_objects, features)
             command(cluster_objects=cluster_objects, inputs=None, read_translation=read, **values)
             return
         inputs = read_inputs(cluster, translation, Scope.ALLOCATION, given_gates=gates)
@@ -180,28 +185,22 @@ def with_cluster_and_manifests(command: _Command) -> _Command:
 
 
 def _read_translation(
-    cluster: ClusterFlags,
     translation: TranslationFlags,
+    settings: SharedSettings,
     objects: ClusterObjects,
-    given_gates: Mapping[str, bool],
+    features: Features,
 ) -> tuple[TranslationSnapshot, TranslationOptions]:
     """Return the inputs of translations for a known state of a cluster.
 
     Raises:
         click.UsageError: The flags name no profile, or contradict each other.
-        DrawbridgeError: A file or the cluster cannot be read.
+        DrawbridgeError: A file cannot be read.
     """
-    settings = SharedSettings()
-    if translation.settings is not None:
-        settings = read_settings(translation.settings)
-    elif objects.is_live:
-        settings, notes = asyncio.run(read_live_settings(_with_default_cluster(cluster)[0]))
-        print_notes(notes)
     files = load_profiles(translation.profile_directory)
     profiles = profiles_in_force(files, objects.objects).profiles
     options = translation_options(translation.profiles, profiles, settings)
     snapshot, _ = build_snapshot(profiles, (), objects.objects, namespace=objects.namespace)
-    return apply_features(snapshot, _features(settings.validation, given_gates)), options
+    return apply_features(snapshot, features), options
 
 
 def with_whole_cluster(command: _Command) -> _Command:
@@ -335,8 +334,9 @@ def read_inputs(
     notes = unread_notes(read.unread)
     is_whole = cluster.live and not any(kind.is_essential for kind in read.unread)
     if cluster.live and settings is None:
-        settings, note = asyncio.run(read_live_settings(cluster))
-        notes, is_whole = [*notes, *note], is_whole and not note
+        live = asyncio.run(read_live_settings(cluster))
+        settings, notes = live.settings, [*notes, *live.notes]
+        is_whole = is_whole and live.is_readable
     notes = [*default_notes, *contents.notes, *notes]
     settings = settings or SharedSettings()
     if settings.translation.profiles_directory is not None and not translation.profile_directory:

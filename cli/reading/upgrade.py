@@ -5,47 +5,55 @@ Read-only.
 
 import msgspec
 
+from cli.reading.live import absence_note, find_namespace
 from cli.reading.settings import CONFIG_MAP, settings_in_config_map
 from kube.api.urls import CONFIG_MAPS
 from kube.client.client import Client
 from kube.errors import ConfigError, Forbidden, KubeError, NotFound
-from kube.names import NAMESPACE
 from migration.upgrade.model import UpgradeFacts
 from process.profiles.published_profiles import project_published
 from process.profiles.translation import TranslationSettings
 
 
-async def read_upgrade_facts(kubeconfig: str | None, context: str | None) -> UpgradeFacts:
-    """Read the facts of a cluster.
+async def read_upgrade_facts(
+    kubeconfig: str | None, context: str | None
+) -> tuple[UpgradeFacts, str]:
+    """Read the facts of a cluster; return a note on settings that are defaults, too, else an empty one.
 
     Raises:
         KubeError: The API server does not answer.
     """
     unreadable: list[str] = []
-    metrics, problem, profiles = "", "", TranslationSettings().profiles_config_map
+    metrics, problem, profiles, note = "", "", TranslationSettings().profiles_config_map, ""
     async with await Client.from_kubeconfig(kubeconfig, context) as client:
-        raw = await _config_map(client, CONFIG_MAP, unreadable)
+        namespace = await find_namespace(client)
+        raw = await _config_map(client, namespace.name, CONFIG_MAP, unreadable)
+        if raw is None and not unreadable:
+            note = absence_note(namespace)
         if raw is not None:
             try:
                 profiles = settings_in_config_map(raw).translation.profiles_config_map
             except ConfigError as error:
                 problem = str(error)
-        raw = await _config_map(client, profiles, unreadable)
+        raw = await _config_map(client, namespace.name, profiles, unreadable)
         try:
             metrics = await client.metrics()
         except KubeError:
             unreadable.append("metrics")
-    return UpgradeFacts(
+    facts = UpgradeFacts(
         metrics=metrics,
         settings_problem=problem,
         kept_versions=project_published(raw).versions if raw is not None else {},
         unreadable=tuple(unreadable),
     )
+    return facts, note
 
 
-async def _config_map(client: Client, name: str, unreadable: list[str]) -> bytes | None:
+async def _config_map(
+    client: Client, namespace: str, name: str, unreadable: list[str]
+) -> bytes | None:
     try:
-        raw = await client.get(CONFIG_MAPS, name, msgspec.Raw, namespace=NAMESPACE)
+        raw = await client.get(CONFIG_MAPS, name, msgspec.Raw, namespace=namespace)
     except NotFound:
         return None
     except Forbidden:

@@ -81,7 +81,7 @@ async def read_webhook(client: Client, waves: Iterable[Wave]) -> WebhookFacts:
         except Forbidden:
             endpoints = 0
             unreadable.add(ENDPOINT_SLICES.plural)
-    settings, notes = await live_settings(client, service.namespace if service else NAMESPACE)
+    live = await live_settings(client, service.namespace if service else NAMESPACE)
     opted_in = (name for wave in planned for name in wave.opted_in)
     namespaces = {name: await _labels(client, name) for name in dict.fromkeys(opted_in)}
     trials: list[Trial] = []
@@ -98,7 +98,7 @@ async def read_webhook(client: Client, waves: Iterable[Wave]) -> WebhookFacts:
     return WebhookFacts(
         has_configuration=configuration is not None,
         webhook=webhook,
-        mode="" if notes else settings.translation.mode.value,
+        mode=live.settings.translation.mode.value if live.is_readable else "",
         endpoints=endpoints,
         namespaces={name: labels for name, labels in namespaces.items() if labels is not None},
         trials=tuple(trials),

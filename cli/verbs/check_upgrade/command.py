@@ -18,7 +18,7 @@ from cli.flags.version_type import VersionType
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
 from cli.output.progress import LongRun
-from cli.output.standard_error import print_line
+from cli.output.standard_error import print_line, print_notes
 from cli.reading.cluster_documents import (
     CLUSTER_DOCUMENT_FLAGS,
     DocumentFlags,
@@ -114,7 +114,8 @@ def check_upgrade(
         objects, version = [*documents.objects, *manifests], documents.version
         profiles = dict(documents.profiles)
     if is_live:
-        facts = asyncio.run(read_upgrade_facts(kubeconfig, context))
+        facts, note = asyncio.run(read_upgrade_facts(kubeconfig, context))
+        print_notes([note] if note and settings is None else [])
         for what in facts.unreadable:
             print_line(f"note: {what} cannot be read, and is left out")
     if problem:

@@ -9,7 +9,8 @@ from admission.webhook_configuration import PODS_WEBHOOK, ROUTING_WEBHOOK
 from answers.model.kubernetes_version import parse_version
 from certs.authority import CertificateError
 from certs.rotation import parse_certificates
-from cli.reading.installation import Installation, webhooks_in, webhooks_of
+from cli.reading.installation import Installation, webhooks_of
+from cli.reading.live import webhooks_in
 from cli.verbs.status.model import State, StatusCheck
 from clusterstate.published_gates import CONSUMABLE_CAPACITY
 from findings.text import count_text, join_names

@@ -1,0 +1,145 @@
+"""The settings of a live cluster: those of the namespace in which the webhook is installed."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from click.testing import Result
+
+from kube.api.urls import (
+    CONFIG_MAPS,
+    DEVICE_CLASSES,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    NAMESPACES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+from kube.manifests.dump import dump_yaml
+from kube.names import CONFIGURATION, NAMESPACE, SERVICE
+from testing.builders import NVIDIA, gpus, pod
+from testing.command import drawbridge
+from testing.fake_api_server import FakeApiServer
+from testing.kubeconfig import kubeconfig_of
+
+OWN: Final = "gpu-system"
+CHOICE: Final = "translation: {profiles: {nvidia: gpu.example.com}}"
+ABSENT: Final = f"there is no ConfigMap drawbridge-settings in namespace {OWN}"
+GUESSED: Final = (
+    f"there is no ConfigMap drawbridge-settings in namespace {NAMESPACE} (that Drawbridge is "
+    "installed there is a guess, since "
+)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as fake_server:
+        fake_server.put(NAMESPACES, {"metadata": {"name": "team"}})
+        yield fake_server
+
+
+def put_webhook(server: FakeApiServer, client_config: Any) -> None:
+    webhooks = [{"name": "pods.drawbridge.internal", "clientConfig": client_config}]
+    document = {"metadata": {"name": CONFIGURATION}, "webhooks": webhooks}
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, document)
+
+
+def put_settings(server: FakeApiServer, text: str, namespace: str = OWN) -> None:
+    metadata = {"name": "drawbridge-settings", "namespace": namespace}
+    server.put(CONFIG_MAPS, {"metadata": metadata, "data": {"settings.yaml": text}})
+
+
+async def run(server: FakeApiServer, folder: Path, *call: str) -> Result:
+    cluster = ("--live", "--kubeconfig", kubeconfig_of(server, folder), "--context", "here")
+    text = dump_yaml([pod(gpus(1))])
+    return await asyncio.to_thread(drawbridge, *call, *cluster, "-o", "json", stdin=text)
+
+
+@pytest.mark.parametrize("namespace", [OWN, NAMESPACE])
+async def test_the_settings_are_those_of_the_namespace_of_the_webhook(
+    server: FakeApiServer, tmp_path: Path, namespace: str
+) -> None:
+    put_webhook(server, {"service": {"name": SERVICE, "namespace": namespace}})
+    put_settings(server, CHOICE, namespace)
+    other = NAMESPACE if namespace == OWN else OWN
+    put_settings(server, "translation: {profiles: {nvidia: other.example.com}}", other)
+
+    result = await run(server, tmp_path, "translate", "-f", "-")
+
+    assert "gpu.example.com" in json.dumps(json.loads(result.stdout)["objects"])
+    assert "ConfigMap" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("client_config", "may_read", "expected"),
+    [
+        ({"service": {"name": SERVICE, "namespace": OWN}}, True, ABSENT),
+        ({"service": {"name": SERVICE, "namespace": OWN}}, False, GUESSED),
+        ({"url": "https://192.0.2.1/mutate"}, True, GUESSED),
+        (None, True, ""),
+    ],
+    ids=["service", "forbidden", "url", "not installed"],
+)
+@pytest.mark.parametrize("call", [("translate", "-f", "-"), ("check-upgrade",)], ids=" ".join)
+async def test_default_settings_for_lack_of_a_config_map_are_noted(
+    server: FakeApiServer,
+    tmp_path: Path,
+    client_config: Any,
+    call: tuple[str, ...],
+    expected: str,
+    *,
+    may_read: bool,
+) -> None:
+    if client_config is not None:
+        put_webhook(server, client_config)
+    if not may_read:
+        path = "/mutatingwebhookconfigurations/"
+        server.fail(403, matches=lambda request: path in request.path)
+
+    result = await run(server, tmp_path, *call)
+
+    assert expected in result.stderr
+    assert ("ConfigMap" in result.stderr) == bool(expected)
+    assert result.exit_code == 0
+
+
+async def test_an_upgrade_is_checked_with_the_settings_of_the_namespace_of_the_webhook(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    put_webhook(server, {"service": {"name": SERVICE, "namespace": OWN}})
+    put_settings(server, "webhok: {port: 1}")
+
+    result = await run(server, tmp_path, "check-upgrade")
+
+    codes = [finding["code"] for finding in json.loads(result.stdout)["findings"]]
+    assert "settingsInvalid" in codes
+
+
+@pytest.mark.parametrize("is_on", [True, False], ids=["on", "off"])
+async def test_a_pending_claim_is_explained_with_the_gates_of_the_settings(
+    server: FakeApiServer, tmp_path: Path, *, is_on: bool
+) -> None:
+    """Without manifests they were defaults."""
+    put_webhook(server, {"service": {"name": SERVICE, "namespace": OWN}})
+    gates = f"validation: {{featureGates: {{DRAConsumableCapacity: {json.dumps(is_on)}}}}}"
+    put_settings(server, gates)
+    server.put(DEVICE_CLASSES, {"metadata": {"name": NVIDIA}, "spec": {}})
+    pool = {"name": "a", "generation": 1, "resourceSliceCount": 1}
+    device = {
+        "name": "gpu-0",
+        "allowMultipleAllocations": True,
+        "capacity": {"memory": {"value": "80Gi"}},
+    }
+    spec = {"driver": NVIDIA, "nodeName": "a", "pool": pool, "devices": [device]}
+    server.put(RESOURCE_SLICES, {"metadata": {"name": "s"}, "spec": spec})
+    exactly = {"deviceClassName": NVIDIA, "capacity": {"requests": {"memory": "1Gi"}}}
+    requests = [{"name": "gpu", "exactly": exactly}]
+    waits = {"metadata": {"name": "waits", "namespace": "team"}}
+    server.put(RESOURCE_CLAIMS, waits | {"spec": {"devices": {"requests": requests}}})
+
+    result = await run(server, tmp_path, "why", "claim", "waits")
+
+    (claim,) = json.loads(result.stdout)["simulation"]["claims"]
+    assert (claim["allocation"] is not None) == is_on
