@@ -32,6 +32,7 @@ from e2e.drawbridge import (
 from e2e.load import Load
 from e2e.objects import pod
 from e2e.translated import legacy_keys
+from kube.names import TRANSLATE_LABEL
 
 CALLER = "kube-apiserver"
 CONFIGURATION = "apiserver.config.k8s.io/v1"
@@ -39,7 +40,10 @@ CONFIGURATION = "apiserver.config.k8s.io/v1"
 
 OVERLAY: Final = MANIFESTS.parent / "overlays" / "client-certificates"
 VARIABLE: Final = "DRAWBRIDGE_CLIENT_CA"
-HASTY: Final = {"certificates": {"resyncPeriod": "200ms"}}
+HASTY: Final = {
+    "certificates": {"resyncPeriod": "200ms"},
+    "translation": {"mode": "OptIn"},
+}
 
 
 class Guarded(NamedTuple):
@@ -109,6 +113,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         objects = for_processes(rendered(cluster, OVERLAY), directory / "ca.crt")
         drawbridge = Drawbridge(cluster, objects, merged(IMPATIENT, HASTY))
         cluster.apply(drawbridge.applied())
+        cluster.kubectl("label", "namespace", "default", f"{TRANSLATE_LABEL}=true")
         guarded_ = Guarded(cluster, drawbridge, callers, directory)
         guarded_.trust(callers)
         for name in (CERTIFICATES, CONTROLLER, WEBHOOK):

@@ -31,7 +31,7 @@ from e2e.drawbridge import (
 from e2e.fleet import examples_fleet
 from e2e.load import Load
 from e2e.objects import pod
-from kube.names import SIGNING_SECRET
+from kube.names import SIGNING_SECRET, TRANSLATE_LABEL
 from process.certificates.certificates import CertificateSettings
 from tools.go import go_command
 
@@ -44,6 +44,7 @@ ATTEMPTS: Final = 5
 MOUNT_LAG_S: Final = 2.0
 """The delay of a mounted Secret; the kubelet takes a minute or so."""
 HASTY: Final = {
+    "translation": {"mode": "OptIn"},
     "certificates": {"resyncPeriod": "200ms"},
     "webhook": {"requestsPerConnection": 4},
 }
@@ -214,6 +215,7 @@ def installed(
         cluster.apply(classes)
         cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
         overlay = for_processes(objects, folder, "127.0.0.1")
+        cluster.kubectl("label", "namespace", "default", f"{TRANSLATE_LABEL}=true")
         drawbridge = Drawbridge(cluster, overlay, merged(IMPATIENT, HASTY))
         mount = Mount(cluster, drawbridge.namespace, folder)
         undo.callback(mount.end)

@@ -1,5 +1,6 @@
 """The manifests as files: complete, least privileged, and as the code generates them."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +19,7 @@ from kube.manifests.reader import read_paths
 from kube.names import DISTRIBUTION, NAME, NAMESPACE
 from process.certificates.certificates import MANAGED_LABELS, CertificateSettings
 from tools import generate
+from translation.cluster.snapshot import Mode
 from translation.reading.arbiter import VOCABULARIES
 from webhook.settings import Settings
 
@@ -440,6 +442,42 @@ def replaced(document: Document, path: tuple[str, ...], text: str) -> str:
                 parts[options["index"]] = "gpu-system"
                 text = options["delimiter"].join(parts)
     return text
+
+
+MODES: Final = {"opt-in": Mode.OPT_IN, "shadow": Mode.SHADOW}
+"""Overlay to its mode."""
+OVERLAYS: Final = sorted(path.name for path in OWN_NAMESPACE.parent.iterdir())
+
+
+def folders_below(folder: Path) -> Iterator[str]:
+    """Yield the names of the folders below a kustomization."""
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    for resource in kustomization["resources"]:
+        if (folder / resource).is_dir():
+            yield (folder / resource).resolve().name
+            yield from folders_below((folder / resource).resolve())
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_an_overlay_with_the_webhook_is_of_a_mode_other_than_the_widest(overlay: str) -> None:
+    below = {overlay, *folders_below(OWN_NAMESPACE.parent / overlay)}
+
+    assert "base" not in below or len(below & MODES.keys()) == 1
+
+
+def test_the_overlay_of_the_docs_has_the_mode_of_the_folder_that_it_stands_on() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    documents = [
+        yaml.safe_load(block)
+        for block in re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    ]
+
+    (kustomization,) = (entry for entry in documents if entry.get("kind") == "Kustomization")
+    (settings,) = (entry for entry in documents if "translation" in entry)
+    (resource,) = kustomization["resources"]
+    (generator,) = kustomization["configMapGenerator"]
+    assert settings["translation"]["mode"] == MODES[resource.removeprefix("../")]
+    assert (generator["namespace"], generator["behavior"]) == (NAMESPACE, "replace")
 
 
 @pytest.mark.parametrize("folder", ["base", "quota-gates"])

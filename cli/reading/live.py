@@ -292,7 +292,7 @@ async def creation_state(
 
 
 class LiveSettings(NamedTuple):
-    """The settings of a cluster's processes, with the feature gates that these found out.
+    """The settings of a cluster's processes, with the feature gates of its controllers.
 
     Attributes:
         is_readable: False if the user may not read them, and these are defaults for that reason.
@@ -304,7 +304,7 @@ class LiveSettings(NamedTuple):
 
 
 class InstalledNamespace(NamedTuple):
-    """The namespace in which Drawbridge is installed, or its default where no configuration names one.
+    """The namespace of the cluster's webhook, or the default without a known Service.
 
     Attributes:
         has_configuration: The cluster has a webhook configuration, or has one that may not be read.
@@ -317,7 +317,7 @@ class InstalledNamespace(NamedTuple):
 
 
 async def find_namespace(client: Client) -> InstalledNamespace:
-    """Return the namespace of the Service that the API server calls.
+    """Return the namespace of the webhook's Service.
 
     Raises:
         KubeError: The API server does not answer.
@@ -337,7 +337,7 @@ async def find_namespace(client: Client) -> InstalledNamespace:
 
 
 def service_namespace(configuration: Mapping[str, Any] | None) -> str:
-    """Return the namespace of the Service that a webhook configuration names; empty if it names none."""
+    """Return the namespace of the Service in a webhook configuration; empty without one."""
     for webhook in webhooks_in(configuration):
         service = (webhook.get("clientConfig") or {}).get("service") or {}
         if service.get("namespace"):
@@ -355,7 +355,7 @@ def webhooks_in(configuration: Mapping[str, Any] | None) -> list[Mapping[str, An
 
 
 def absence_note(namespace: InstalledNamespace) -> str:
-    """Return a note on settings that are defaults since there is no ConfigMap; empty without a webhook."""
+    """Return a note on default settings for lack of a ConfigMap; empty without a webhook."""
     if not namespace.has_configuration:
         return ""
     doubt = f" ({namespace.doubt})" if namespace.doubt else ""
@@ -366,7 +366,7 @@ def absence_note(namespace: InstalledNamespace) -> str:
 
 
 async def find_settings(client: Client) -> LiveSettings:
-    """Return the settings in the namespace in which Drawbridge is installed.
+    """Return the settings in the namespace of the webhook.
 
     Raises:
         ConfigError: The settings make no sense.
@@ -413,7 +413,7 @@ async def _settings_in(client: Client, namespace: str) -> LiveSettings:
 
 
 async def _with_gates(client: Client, namespace: str, settings: SharedSettings) -> SharedSettings:
-    """Return settings with the feature gates that the cluster's processes found out."""
+    """Return settings with the published feature gates of the controllers."""
     validation = settings.validation
     try:
         raw = await client.get(

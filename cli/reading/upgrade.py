@@ -18,7 +18,7 @@ from process.profiles.translation import TranslationSettings
 async def read_upgrade_facts(
     kubeconfig: str | None, context: str | None
 ) -> tuple[UpgradeFacts, str]:
-    """Read the facts of a cluster; return a note on settings that are defaults, too, else an empty one.
+    """Read the facts of a cluster, with a note on default settings for lack of a ConfigMap, else empty.
 
     Raises:
         KubeError: The API server does not answer.

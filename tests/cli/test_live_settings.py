@@ -1,4 +1,4 @@
-"""The settings of a live cluster: those of the namespace in which the webhook is installed."""
+"""The settings of a live cluster, from the namespace of its webhook."""
 
 import asyncio
 import json
