@@ -290,15 +290,16 @@ name_waiting() {
 }
 
 # Delete the pods of $1 in the namespace $2 that have claims or keys, as $5 says, one after another, each when the
-# others are ready, or as many as now or when the plan was made, which is $6 if that is known. $3 selects them, and their
-# owner begins with $4.
+# others are ready, or as many as when the plan was made, which is $6 if that is known; those with keys also when as
+# many are ready as now. $3 selects them, and their owner begins with $4.
 recreate_pods() {
   local pods pod devices ready least="$6"
   if is_gone "$1" "$2"; then return; fi
   pods="$(print_pods "$2" "$3" "$4")"
   # kubectl deletes pods that a PodDisruptionBudget keeps, so those that have become ready since the plan count, too.
+  # On the way back they do not: the legacy system may have no devices for pods that came with claims.
   ready="$(grep -c ' True$' <<<"$pods" || true)"
-  if [ -n "$least" ] && [ "$ready" -gt "$least" ]; then least="$ready"; fi
+  if [ "$5" = keys ] && [ -n "$least" ] && [ "$ready" -gt "$least" ]; then least="$ready"; fi
   while read -r pod _ devices _; do
     if [ "$devices" != "$5" ]; then continue; fi
     kubectl delete pod "$pod" "--namespace=$2" --ignore-not-found --timeout=10m </dev/null

@@ -118,7 +118,9 @@ case "$1 $2" in
   "get pods")
     for path in "$pods"/*; do echo "${path##*/} $(cat "$path")"; done ;;
   "get "*) echo "${WANTED:-2}" ;;
-  "delete pod") sed -i "s/$FROM/$TO/; s/True/$READY/" "$pods/$3" ;;
+  "delete pod")
+    if [ "$3" = "${FAILING:-}" ]; then READY=False; fi
+    sed -i "s/$FROM/$TO/; s/True/$READY/" "$pods/$3" ;;
   "rollout status") exit "$STATUS" ;;
 esac
 """
@@ -247,6 +249,23 @@ def test_pods_that_are_ready_since_the_plan_are_waited_for(
 
     assert (1, expected) == (status, deleted), text
     assert f"team/statefulset/web: {ready}\n" in text
+
+
+def test_a_way_back_waits_for_no_pods_that_came_with_claims(tmp_path: Path) -> None:
+    """The legacy system had devices for one pod, and each of the others stopped the script for half an hour."""
+    scripts = Scripts(tmp_path, "StatefulSet", ON_DELETE, pending=1)
+    scripts.show(a="StatefulSet/web claims True", b="StatefulSet/web claims True")
+
+    # The first pod finds no devices with keys.
+    status, deleted, text = scripts.run("rollback", FROM="claims", TO="keys", FAILING="a")
+
+    assert (0, ["a", "b"]) == (status, deleted), text
+
+    scripts.show(a="StatefulSet/web claims True", b="StatefulSet/web claims True")
+    status, deleted, text = scripts.run("rollback", FROM="claims", TO="keys", READY="False")
+
+    assert (1, ["a", "b"]) == (status, deleted), text
+    assert "team/statefulset/web: 0 of 1 pods are ready; not yet: a b\n" in text
 
 
 def test_a_way_back_ends_when_as_many_pods_are_back_as_before(tmp_path: Path) -> None:
