@@ -183,6 +183,49 @@ def test_a_pod_waits_for_the_only_node_with_devices_of_its_zone(
         )
 
 
+@pytest.mark.parametrize("kept_away", ["selector", "affinity", "taint"])
+def test_a_pod_waits_for_the_only_node_of_its_zone_that_takes_it(
+    tmp_path: Path, kept_away: str
+) -> None:
+    """Another pool of the zone made the volume one of several nodes, and the pod held its node for ever."""
+    zones = {"gpu-0": "a", "gpu-1": "b", "other-0": "a", "other-1": "a"}
+    nodes = [with_labels(plugin_node(name), zone=zone) for name, zone in zones.items()]
+    spec: dict[str, Any] = {"volumes": [volume("data")]}
+    for number, entry in enumerate(nodes):
+        entry["metadata"]["labels"]["pool"] = "gpu" if number < 2 else "other"
+        if kept_away == "taint" and number >= 2:
+            taint = {"key": "team", "value": "other", "effect": "NoSchedule"}
+            entry["spec"] = {"taints": [taint]}
+    if kept_away == "selector":
+        spec["nodeSelector"] = {"pool": "gpu"}
+    if kept_away == "affinity":
+        required = {"nodeSelectorTerms": [term("pool", "gpu")]}
+        spec["affinity"] = {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
+        }
+    pods = workload("db", {GPU: "1"}, ["gpu-0"], kind="StatefulSet", **spec)
+
+    plan = planned(tmp_path, [*nodes, *pods, *disk("data", term(ZONE, "a"))])
+
+    assert "Node//gpu-0" not in {entry["object"] for entry in plan["held"]}
+    (work,) = (work for wave in plan["waves"] for work in wave["work"])
+    assert [
+        "no other node that reaches its PersistentVolume takes it and has devices for it, so it waits until this one is back"
+    ] == work["reasons"]
+
+
+def test_the_loss_of_a_volume_of_one_node_is_named_once(tmp_path: Path) -> None:
+    nodes = [with_labels(plugin_node(f"gpu-{number}"), zone=f"{number}") for number in range(2)]
+    pods = workload("db", {GPU: "1"}, ["gpu-0"], kind="StatefulSet", volumes=[volume("data")])
+
+    plan = planned(tmp_path, [*nodes, *pods, *disk("data", term(ZONE, "0"))])
+
+    (work,) = (work for wave in plan["waves"] for work in wave["work"])
+    assert [
+        "its PersistentVolume pv-data stays on the node, so it waits until that is back"
+    ] == work["reasons"]
+
+
 def test_pods_get_claims_once_each_zone_of_their_volumes_has_a_driver(tmp_path: Path) -> None:
     """Their namespace was opted in with the first node, though the pods of the other zone had none then."""
     zones = {f"hami-{number}": zone for number, zone in enumerate("aaabb")}

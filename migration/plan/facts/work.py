@@ -186,10 +186,13 @@ def _work(
         )
     refusals = dict(_refusals(pod))
     waiting += refusals.values()
-    losing += _volume_losses(spec, namespace, volumes)
-    if (namespace, source.name) in at_home:
+    losing += [*_empty_dirs(spec), *_volume_losses(spec, namespace, volumes)]
+    is_at_home = (namespace, source.name) in at_home
+    if is_at_home and not any(
+        volumes.is_of_one_node(namespace, claim) for claim in claim_names(spec)
+    ):
         losing.append(
-            "no other node that reaches its PersistentVolume has devices for it, so it waits until this one is back"
+            "no other node that reaches its PersistentVolume takes it and has devices for it, so it waits until this one is back"
         )
     group = group_of(pod)
     ending = group.ending if group is not None else None
@@ -344,7 +347,7 @@ def _empty_dirs(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _volume_losses(spec: Mapping[str, Any], namespace: str, volumes: Volumes) -> Iterator[str]:
-    yield from _empty_dirs(spec)
+    """Yield a loss for each volume of a pod that is of one node."""
     for claim in claim_names(spec):
         if volumes.is_of_one_node(namespace, claim):
             name = volumes.name(namespace, claim)

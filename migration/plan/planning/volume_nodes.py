@@ -1,4 +1,4 @@
-"""Running pods with volumes of a zone, and with one node alone that has devices for them there. Pure.
+"""Running pods with volumes of a zone, and with one node alone that takes them and has devices for them there. Pure.
 
 Kubernetes starts such a pod again on this node only, as one with a volume of the node itself.
 """
@@ -11,11 +11,13 @@ from answers.cluster.devices import published_devices
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import class_names
 from migration.assessment.evidence import mapping_at
-from migration.assessment.workloads import Workload
+from migration.assessment.outcomes import AssessedWorkload
+from migration.assessment.workloads import OwnerKey, Workload
 from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.volumes import Volumes
 from migration.plan.facts.work import RUN_TO_COMPLETION
 from migration.plan.search import stage_allocator
+from migration.plan.search.usable_nodes import EligibleNodes
 
 
 def pods_of_one_node(
@@ -34,15 +36,27 @@ def pods_of_one_node(
         if workload.result is not None
         for name, node, reached in _pods_with_places(groups[workload.key.reference], volumes)
     ]
-    serving = _nodes_of_classes(cluster) if pods else {}
+    usable = _usable_nodes(cluster, {workload.key: workload for workload, *_ in pods})
     return frozenset(
         (workload.key.namespace, name)
         for workload, name, node, reached in pods
-        if {node}
-        == reached.intersection(
-            served for name in class_names(workload) for served in serving.get(name, ())
-        )
+        if {node} == reached & usable[workload.key]
     )
+
+
+def _usable_nodes(
+    cluster: AssessedCluster, workloads: Mapping[OwnerKey, AssessedWorkload]
+) -> Mapping[OwnerKey, frozenset[str]]:
+    """Return some workloads to the nodes that take their pods and have devices of their classes, volumes aside."""
+    if not workloads:
+        return {}
+    serving, eligible = _nodes_of_classes(cluster), EligibleNodes(cluster)
+    nowhere = frozenset[str]()
+    return {
+        key: eligible.taking(workload)
+        & nowhere.union(*(serving.get(name, nowhere) for name in class_names(workload)))
+        for key, workload in workloads.items()
+    }
 
 
 def _pods_with_places(

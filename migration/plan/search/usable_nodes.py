@@ -30,6 +30,56 @@ _CAUSES: Final = 2
 """Reasons of workloads that the reason of a node names."""
 
 
+class EligibleNodes:
+    """The nodes that take pods by their labels and taints, with the labels of one stage."""
+
+    def __init__(
+        self, cluster: AssessedCluster, labels: Mapping[str, Mapping[str, str]] = {}
+    ) -> None:
+        """Take the nodes of a cluster.
+
+        Args:
+            cluster: The cluster.
+            labels: Node to the labels that its switch sets; empty for today's.
+        """
+        self._pods = cluster.state.pods
+        self._nodes = {
+            node.metadata.name: _uncordoned(node, labels.get(node.metadata.name, {}))
+            for node in cluster.state.nodes
+        }
+        self.names = frozenset(self._nodes)
+        self._by_shape: dict[bytes, frozenset[str]] = {}
+
+    def taking(self, workload: AssessedWorkload) -> frozenset[str]:
+        """Return the nodes that take the pods of a workload, devices and volumes aside; all of them if no pod is known."""
+        pod = self.pod_of(workload)
+        return self.names if pod is None else self.taking_pod(pod)
+
+    def taking_pod(self, pod: Pod) -> frozenset[str]:
+        """Return the nodes that take a pod, devices aside."""
+        shape = encode((pod.spec.node_selector, pod.spec.affinity, pod.spec.tolerations))
+        if shape not in self._by_shape:
+            self._by_shape[shape] = frozenset(
+                name for name, node in self._nodes.items() if is_eligible(pod, node)
+            )
+        return self._by_shape[shape]
+
+    def rejection(self, workload: AssessedWorkload, name: str) -> str:
+        """Return the reason that a node does not take the pods of a workload; empty if it does."""
+        pod = self.pod_of(workload)
+        rejection = node_rejection(pod, self._nodes[name]) if pod is not None else None
+        return rejection.subject if rejection is not None else ""
+
+    def pod_of(self, workload: AssessedWorkload) -> Pod | None:
+        """Return a pod of a workload without a node: that of its template, or one that runs."""
+        single = msgspec.structs.replace(workload, pods=1)
+        running = (self._pods[name] for name in sorted(workload.members) if name in self._pods)
+        pod = next(build_pods(single), None) or next(running, None)
+        if pod is None:
+            return None
+        return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+
+
 class UsableNodes:
     """The nodes that workloads may use, with the labels of one stage."""
 
@@ -47,13 +97,7 @@ class UsableNodes:
             labels: Node to the labels that its switch sets; empty for today's.
         """
         self._placer = placer
-        self._pods = cluster.state.pods
-        self._nodes = {
-            node.metadata.name: _uncordoned(node, labels.get(node.metadata.name, {}))
-            for node in cluster.state.nodes
-        }
-        self._names = frozenset(self._nodes)
-        self._by_shape: dict[bytes, frozenset[str]] = {}
+        self._eligible = EligibleNodes(cluster, labels)
         self._by_workload: dict[str, frozenset[str]] = {}
 
     def serving(self, workload: AssessedWorkload) -> frozenset[str]:
@@ -64,26 +108,22 @@ class UsableNodes:
         """Return the nodes that take the pods of a workload, devices aside; all of them if no pod is known."""
         reference = workload.key.reference
         if reference not in self._by_workload:
-            pod = self._pod_of(workload)
-            nodes = self._names if pod is None else self._taking(pod)
+            pod = self._eligible.pod_of(workload)
+            nodes = self._eligible.taking(workload)
             places = self._placer.reachable_places(workload)
             if pod is not None and places:
                 pods = (on_reachable_nodes(pod, selectors) for selectors in places)
-                nodes = frozenset[str]().union(*map(self._taking, pods))
+                nodes = frozenset[str]().union(*map(self._eligible.taking_pod, pods))
             self._by_workload[reference] = nodes
         return self._by_workload[reference]
 
     def admitting(self, workload: AssessedWorkload) -> frozenset[str]:
         """Return the nodes with devices for a workload that take its pods, volumes aside."""
-        pod = self._pod_of(workload)
-        nodes = self._names if pod is None else self._taking(pod)
-        return self._placer.serving_nodes(workload) & nodes
+        return self._placer.serving_nodes(workload) & self._eligible.taking(workload)
 
     def rejection(self, workload: AssessedWorkload, name: str) -> str:
         """Return the reason that a node does not take the pods of a workload; empty if it does."""
-        pod = self._pod_of(workload)
-        rejection = node_rejection(pod, self._nodes[name]) if pod is not None else None
-        return rejection.subject if rejection is not None else ""
+        return self._eligible.rejection(workload, name)
 
     def claim_nodes(self, workloads: Iterable[AssessedWorkload]) -> Mapping[str, frozenset[str]]:
         """Return workload, as `Kind/namespace/name`, to the nodes for its claims, and namespace to those of all its."""
@@ -103,23 +143,6 @@ class UsableNodes:
             for workload in workloads
             if workload.result is not None
         }
-
-    def _pod_of(self, workload: AssessedWorkload) -> Pod | None:
-        """Return a pod of a workload without a node: that of its template, or one that runs."""
-        single = msgspec.structs.replace(workload, pods=1)
-        running = (self._pods[name] for name in sorted(workload.members) if name in self._pods)
-        pod = next(build_pods(single), None) or next(running, None)
-        if pod is None:
-            return None
-        return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
-
-    def _taking(self, pod: Pod) -> frozenset[str]:
-        shape = encode((pod.spec.node_selector, pod.spec.affinity, pod.spec.tolerations))
-        if shape not in self._by_shape:
-            self._by_shape[shape] = frozenset(
-                name for name, node in self._nodes.items() if is_eligible(pod, node)
-            )
-        return self._by_shape[shape]
 
 
 def held_barred(
