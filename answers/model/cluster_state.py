@@ -32,6 +32,7 @@ from kube.api.resource import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from quotas.resource_quotas.usage import OBJECT_COUNTS
 
 T = TypeVar("T", bound=ApiStruct)
 N = TypeVar("N", Pod, PodGroup, ResourceClaim, ResourceClaimTemplate, ResourceQuota)
@@ -68,6 +69,15 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     def bridge_scheduler(self) -> str:
         """Return the schedulerName of the bridge."""
         return bridge_scheduler(self.ownerships)
+
+    @property
+    def claim_quotas(self) -> tuple[ResourceQuota, ...]:
+        """Return Kubernetes' own quotas that count claims, or their templates."""
+        return tuple(
+            quota
+            for quota in self.resource_quotas
+            if not OBJECT_COUNTS.isdisjoint(quota.spec.hard or quota.status.hard or ())
+        )
 
     def under(self, features: Features) -> "ClusterState":
         """Return the state as an API server with these gates has it: without names that classes may not map."""

@@ -44,6 +44,7 @@ from migration.assessment.blockers import (
     with_parts,
 )
 from migration.assessment.capacity import Capacity, place_workloads, release_claims
+from migration.assessment.claim_counts import check_claim_counts, find_claim_shortages
 from migration.assessment.drain_stops import DrainStop, find_drain_stops
 from migration.assessment.evidence import read_evidence
 from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
@@ -290,6 +291,7 @@ def complete_assessment(
         *check_parts(cluster.workloads, cluster.state.pods, cluster.sliced),
         *check_shares(cluster.workloads, cluster.version),
         *check_device_quotas(cluster.workloads, cluster.state),
+        *(check_claim_counts(cluster.claim_shortages) if cluster.claim_shortages else ()),
     )
     left_namespaces = native_namespaces(cluster.workloads)
     return Assessment(
@@ -448,6 +450,9 @@ def assess_cluster(
         unknown_devices=unknown_device_keys(state.nodes, {node.node for node in nodes}, kept_names),
         sliced=sliced,
         converts_quotas=converts_quotas,
+        claim_shortages=tuple(find_claim_shortages(workloads, assumed_state))
+        if assumed_state.claim_quotas
+        else (),
         other_drivers=frozenset(
             driver
             for driver in {slice_.spec.driver for slice_ in state.slices}

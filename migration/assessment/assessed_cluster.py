@@ -6,6 +6,7 @@ import msgspec
 
 from answers.model.cluster_state import ClusterState
 from migration.assessment.blockers import GpuParts
+from migration.assessment.claim_counts import ClaimShortage
 from migration.assessment.node_devices import NodeDevices
 from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.replaced_lines import ReplacedLines
@@ -31,6 +32,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
         converts_quotas: The workloads are evaluated by the quotas as they would be converted.
         wide_mappings: The mappings of keys of pods that give other devices, too; all else is as if the classes mapped
             nothing, since a migration takes the names from them first.
+        claim_shortages: The lines of ResourceQuotas that let too few claims or templates be created for the workloads.
         other_drivers: Drivers with published devices that are no legacy ones: of NICs, and without a profile.
     """
 
@@ -45,4 +47,5 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     sliced: Mapping[str, GpuParts] = {}
     converts_quotas: bool = True
     wide_mappings: tuple[WideMapping, ...] = ()
+    claim_shortages: tuple[ClaimShortage, ...] = ()
     other_drivers: frozenset[str] = frozenset()

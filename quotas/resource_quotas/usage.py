@@ -23,6 +23,9 @@ from kube.api.resource import (
 from kube.quantity import ZERO, Quantity
 
 CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
+TEMPLATE_COUNT: Final = "count/resourceclaimtemplates.resource.k8s.io"
+OBJECT_COUNTS: Final = frozenset({CLAIM_COUNT, TEMPLATE_COUNT})
+"""The quota resources for the numbers of claims and of their templates."""
 DEVICES_OF_CLASS: Final = ".deviceclass.resource.k8s.io/devices"
 """Suffix of the quota resource for the devices of a class."""
 REQUESTS: Final = "requests."

@@ -15,6 +15,7 @@ from migration.assessment.blockers import (
     check_readable,
     nvidia_driver,
 )
+from migration.assessment.claim_counts import ClaimShortage, describe_shortages
 from migration.assessment.evidence import is_ready, mapping_at, text_map
 from migration.plan.checks.checks import (
     Check,
@@ -42,6 +43,7 @@ from migration.plan.facts.environment import (
     read_managed,
 )
 from migration.plan.facts.kept_away import kept_away, missing_labels
+from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.vendors import NVIDIA, unmap_command
 from migration.plan.facts.work import Restart, describe_work, read_restart
@@ -72,6 +74,7 @@ def check_before(
     drain: Callable[[Wave], DrainAnswer],
     *,
     wide_mappings: Sequence[WideMapping],
+    shortages: Sequence[ClaimShortage],
 ) -> WaveAnswer:
     """Check that a wave may begin.
 
@@ -81,6 +84,7 @@ def check_before(
         view: The cluster.
         drain: Returns what becomes of the pods of a wave if it begins now.
         wide_mappings: The mappings in force that give pods other devices than their keys mean, too.
+        shortages: The lines of ResourceQuotas that let too few claims be created.
     """
     checks = [
         *check_cluster(plan, view),
@@ -110,6 +114,7 @@ def check_before(
         *_check_kept_away(plan, wave, view),
         *_check_namespaces(wave, view),
         *check_unchanged(plan, wave, view),
+        *_check_claim_counts(wave, view, shortages),
         *_restart_notes(wave, view),
         *_gone_notes(wave, view),
         *_quota_notes(plan, wave),
@@ -333,6 +338,21 @@ def _check_namespaces(wave: Wave, view: ClusterView) -> Iterator[Check]:
             yield failed_check(reference, "it is being deleted")
         else:
             yield ok_check(reference, "exists")
+
+
+def _check_claim_counts(
+    wave: Wave, view: ClusterView, shortages: Iterable[ClaimShortage]
+) -> Iterator[Check]:
+    """Check that the claims of pods that leave the nodes of a wave, and of its namespaces, can be created."""
+    nodes = {node.name for node in wave.nodes}
+    for shortage in shortages:
+        groups = (view.groups.get(name) for name in shortage.workloads)
+        pods = (pod for group in groups if group is not None for pod in group.pods)
+        if shortage.stops_pods and (
+            shortage.namespace in wave.opted_in or any(str(node_of(pod)) in nodes for pod in pods)
+        ):
+            reason, fix = describe_shortages([shortage])
+            yield failed_check(shortage.quota, f"{reason}: {fix}")
 
 
 def check_work(node: str, view: ClusterView) -> WaveAnswer:

@@ -7,6 +7,7 @@ import msgspec
 
 from findings.text import join_names, reference_text
 from kube.manifests.source import SourceObject
+from migration.assessment.claim_counts import ClaimShortage, surge_pods
 from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.quota_conversion import (
@@ -176,7 +177,7 @@ def with_rollouts_above_budget(
             and any(resource_name(line) in keys.get(workload.object, ()) for line in entry.lines)
             for quota in entry.device_quotas
         }
-        if quotas and workload.is_restarted and _keeps_all_pods(mapping_at(owner.document, "spec")):
+        if quotas and workload.is_restarted and surge_pods(mapping_at(owner.document, "spec")):
             deployments.setdefault(tuple(sorted(quotas)), []).append(
                 reference_text(workload.object)
             )
@@ -188,27 +189,23 @@ def with_rollouts_above_budget(
     return msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
 
 
-def _keeps_all_pods(spec: Mapping[str, Any]) -> bool:
-    """Return True if a rollout of a Deployment ends no pod before another is ready.
+def with_uncreated_surge(wave: Wave, shortages: Iterable[ClaimShortage]) -> Wave:
+    """Return a wave with a note on the rollouts that a ResourceQuota leaves no claims for.
 
-    Source: k8s.io/kubernetes v1.37.1, pkg/controller/deployment/util, ResolveFenceposts.
+    The first one replaces pods without claims. The next one, or that of a second run of the script, would never end.
+
+    Args:
+        wave: The wave, with its workloads.
+        shortages: The lines of ResourceQuotas that let too few claims be created.
     """
-    replicas = spec.get("replicas", 1)
-    strategy = mapping_at(spec, "strategy")
-    if strategy.get("type") == "Recreate" or not isinstance(replicas, int) or replicas < 1:
-        return False
-    settings = mapping_at(strategy, "rollingUpdate")
-    unavailable = _share(settings.get("maxUnavailable", "25%"), replicas)
-    # Of two amounts that are 0, the first becomes 1.
-    return unavailable == 0 and settings.get("maxSurge") not in {0, "0", "0%"}
-
-
-def _share(value: object, number: int) -> int:
-    """Return an amount of pods, or a percentage of them, rounded down."""
-    if isinstance(value, int):
-        return value
-    digits = str(value).removesuffix("%")
-    return number * int(digits) // 100 if digits.isascii() and digits.isdecimal() else 0
+    names = {entry.object for entry in wave.workloads}
+    notes = tuple(
+        f"once all have claims, rollouts of {join_names([*map(reference_text, rollouts)])} start a pod before one ends "
+        f"(maxUnavailable is 0), and it would wait for its claim: {entry.text}: {entry.fix}, or set maxUnavailable: 1"
+        for entry in shortages
+        if not entry.stops_pods and (rollouts := [name for name in entry.rollouts if name in names])
+    )
+    return msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
 
 
 def _named_quotas(

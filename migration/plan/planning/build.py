@@ -39,6 +39,7 @@ from migration.plan.facts.quota_files import (
     removable_lines,
     with_rollouts_above_budget,
     with_uncounted_quotas,
+    with_uncreated_surge,
 )
 from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.vendors import (
@@ -62,7 +63,7 @@ from migration.plan.planning.cron_jobs import with_cron_jobs
 from migration.plan.planning.daemon_sets import daemon_sets_by_node
 from migration.plan.planning.emptied import guarded_pods, with_emptied
 from migration.plan.planning.free_by_kind import node_kinds, with_free_by_kind
-from migration.plan.planning.namespaces import invalid_name, split_namespaces
+from migration.plan.planning.namespaces import invalid_name, split_namespaces, split_uncreated
 from migration.plan.planning.node_uses import nodes_by_use
 from migration.plan.planning.prepared import PlanQuestion, PreparedCluster, prepare_cluster
 from migration.plan.planning.strays import with_strays
@@ -133,7 +134,8 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         stage.opted_in,
         tuple(check_shares(prepared.cluster.workloads, question.version)),
     )
-    blocked += held_namespaces
+    namespaces, uncreated = split_uncreated(namespaces, prepared.cluster.claim_shortages)
+    blocked += (*held_namespaces, *uncreated)
     obstacles = [
         Held(object="Cluster//", reason=blocker.message, fix=blocker.fix)
         for blocker in (*check_version(question.version), *check_readable(question.unreadable))
@@ -242,6 +244,7 @@ def _complete_wave(
     cluster, groups = prepared.cluster, prepared.groups
     wave = with_uncounted_quotas(wave, prepared.quotas, cluster.workloads)
     wave = with_rollouts_above_budget(wave, cluster.replaced_lines, cluster.workloads, groups)
+    wave = with_uncreated_surge(wave, cluster.claim_shortages)
     stranded = stranded_pods(wave, waves, wave.unplaced_pods, prepared.objects)
     wave = msgspec.structs.replace(wave, stranded_pods=stranded)
     wave = with_pods(

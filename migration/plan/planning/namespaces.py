@@ -5,6 +5,7 @@ from typing import Final
 
 from findings.text import join_names
 from migration.assessment.blockers import Blocker
+from migration.assessment.claim_counts import ClaimShortage, describe_shortages
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.plan import Held, is_name, is_namespace
 
@@ -59,6 +60,29 @@ def split_namespaces(
         elif any(entry.result and entry.outcome is not Outcome.NATIVE for entry in members):
             namespaces.append(name)
     return namespaces, blocked
+
+
+def split_uncreated(
+    namespaces: Iterable[str], shortages: Iterable[ClaimShortage]
+) -> tuple[list[str], list[Held]]:
+    """Return the namespaces to be opted in, and those that are held, since ResourceQuotas let too few claims be created.
+
+    Args:
+        namespaces: The namespaces that could be opted in.
+        shortages: The lines that let too few be created, of all namespaces.
+    """
+    shortages_of: dict[str, list[ClaimShortage]] = {}
+    for shortage in shortages:
+        if shortage.stops_pods:
+            shortages_of.setdefault(shortage.namespace, []).append(shortage)
+    left, blocked = [], []
+    for name in namespaces:
+        if name in shortages_of:
+            reason, fix = describe_shortages(shortages_of[name])
+            blocked.append(Held(object=f"Namespace//{name}", reason=reason, fix=fix))
+        else:
+            left.append(name)
+    return left, blocked
 
 
 def invalid_name(reference: str) -> Held:

@@ -138,6 +138,7 @@ def check_before_wave(
     return check_before(
         *(plan, wave, view, lambda wave: _drain_answer(prepared, wave, plan.keep_free)),
         wide_mappings=prepared.cluster.wide_mappings,
+        shortages=prepared.cluster.claim_shortages,
     )
 
 

@@ -13,6 +13,7 @@ from kube.manifests.source import SourceObject
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import GpuParts, fix_for_parts, sizes_text, times_text
 from migration.assessment.capacity import class_names
+from migration.assessment.claim_counts import ClaimShortage, describe_shortages
 from migration.assessment.equivalence import selected_labels
 from migration.assessment.evidence import Evidence, is_ready, mapping_at
 from migration.assessment.outcomes import AssessedWorkload, Outcome
@@ -65,6 +66,9 @@ CORDONED: Final = "it is cordoned, and the end of its wave would uncordon it"
 _UNCORDON: Final = "uncordon it, if it may take pods; then plan again from a new snapshot"
 _NOT_READY: Final = "it is not ready, so its drain and its driver would wait"
 _REPAIR: Final = "repair it, or remove it from the cluster; then plan again from a new snapshot"
+_RUNS_UNCREATED: Final = (
+    "pods of {} run on it, and a ResourceQuota would keep their claims from being created"
+)
 _MOVE_VOLUME: Final = (
     "move the volume to a storage that other nodes reach, or switch the node by hand at once with the label of the "
     "workload; then plan again from a new snapshot"
@@ -288,6 +292,19 @@ def bound_workloads(
             and not workload.members.isdisjoint(pods)
         ):
             yield Unmovable(workload, _BOUND, _RUNS_BOUND, _MOVE_VOLUME)
+
+
+def uncreated_workloads(cluster: AssessedCluster) -> Iterator[Unmovable]:
+    """Yield the workloads with pods that would wait for claims, since a ResourceQuota lets too few be created."""
+    shortages: dict[str, list[ClaimShortage]] = {}
+    for shortage in cluster.claim_shortages:
+        for reference in shortage.workloads if shortage.stops_pods else ():
+            shortages.setdefault(reference, []).append(shortage)
+    for workload in cluster.workloads:
+        if own := shortages.get(workload.key.reference):
+            reason, fix = describe_shortages(own)
+            again = f"{fix}; then plan again from a new snapshot"
+            yield Unmovable(workload, f"its {reason}", _RUNS_UNCREATED, again)
 
 
 def sliced_workloads(

@@ -16,11 +16,7 @@ import msgspec
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.node_devices import labels_of_sharing
 from migration.assessment.outcomes import AssessedWorkload, Outcome, suspended_text
-from migration.plan.model.plan import (
-    Held,
-    PlannedNode,
-    Wave,
-)
+from migration.plan.model.plan import Held, PlannedNode, Wave
 from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.couplings import with_couplings
 from migration.plan.search.device_map import WaveDetails, wave_details
@@ -50,6 +46,7 @@ from migration.plan.search.unmovable import (
     deselected_workloads,
     held_unmovable,
     sliced_workloads,
+    uncreated_workloads,
     unserved_workload,
     without_devices,
 )
@@ -255,6 +252,7 @@ class Planner:
         others = {
             entry.workload.key.reference: entry
             for entry in (
+                *uncreated_workloads(self._cluster),
                 *bound_workloads(self._workloads, self._bound, stage, self._live_nodes),
                 *deselected_workloads(self._cluster, self._placer, stage.labels, stage.switched),
                 *sliced_workloads(self._workloads, self._live_nodes, self._cluster.sliced),
