@@ -46,9 +46,7 @@ def trace_first_pods(
             resources=resources,
         )
         answer = simulate_in_order(cluster, question, SimulationOptions(traces=1))
-        for claim in answer.claims:
-            if claim.allocation is not None:
-                cluster.release(_allocated_claim(claim))
+        release_placed(cluster, answer.claims)
         for trace in answer.traces:
             traces[workload.key.reference] = trace
     return traces
@@ -77,16 +75,19 @@ def find_unserved(
             resources=resources,
         )
         answer = simulate_in_order(cluster, question, SimulationOptions())
-        for claim in answer.claims:
-            if claim.allocation is not None:
-                cluster.release(_allocated_claim(claim))
+        release_placed(cluster, answer.claims)
         if any(pod.node is None for pod in answer.pods):
             unserved.add(workload.key.reference)
     return frozenset(unserved)
 
 
-def _allocated_claim(claim: PlacedClaim) -> ResourceClaim:
-    return ResourceClaim(
-        metadata=ObjectMeta(namespace=claim.namespace, name=claim.name),
-        status=ResourceClaimStatus(allocation=claim.allocation),
-    )
+def release_placed(cluster: Cluster, claims: Iterable[PlacedClaim]) -> None:
+    """Release the devices of claims that a simulation has placed."""
+    for claim in claims:
+        if claim.allocation is not None:
+            cluster.release(
+                ResourceClaim(
+                    metadata=ObjectMeta(namespace=claim.namespace, name=claim.name),
+                    status=ResourceClaimStatus(allocation=claim.allocation),
+                )
+            )

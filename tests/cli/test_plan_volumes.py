@@ -214,6 +214,26 @@ def test_a_pod_waits_for_the_only_node_of_its_zone_that_takes_it(
     ] == work["reasons"]
 
 
+@pytest.mark.parametrize(("gpus", "is_planned"), [(2, True), (4, False)], ids=["too few", "enough"])
+def test_a_pod_waits_for_the_only_node_of_its_zone_with_enough_devices(
+    tmp_path: Path, gpus: int, *, is_planned: bool
+) -> None:
+    """A smaller node of the zone made the volume one of several nodes, and the pod held its node for ever."""
+    zones = {"gpu-0": "a", "gpu-1": "a", "gpu-2": "b", "gpu-3": "b"}
+    nodes = [
+        with_labels(plugin_node(name, gpus=gpus if name == "gpu-1" else 4), zone=zone)
+        for name, zone in zones.items()
+    ]
+    # A cordon ends, so a cordoned node counts.
+    nodes[1]["spec"] = {"unschedulable": True}
+    pods = workload("db", {GPU: "4"}, ["gpu-0"], kind="StatefulSet", volumes=[volume("data")])
+
+    plan = planned(tmp_path, [*nodes, *pods, *disk("data", term(ZONE, "a"))])
+
+    held = {entry["object"] for entry in plan["held"]}
+    assert is_planned is ("Node//gpu-0" not in held)
+
+
 def test_the_loss_of_a_volume_of_one_node_is_named_once(tmp_path: Path) -> None:
     nodes = [with_labels(plugin_node(f"gpu-{number}"), zone=f"{number}") for number in range(2)]
     pods = workload("db", {GPU: "1"}, ["gpu-0"], kind="StatefulSet", volumes=[volume("data")])

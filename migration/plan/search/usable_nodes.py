@@ -44,7 +44,7 @@ class EligibleNodes:
         """
         self._pods = cluster.state.pods
         self._nodes = {
-            node.metadata.name: _uncordoned(node, labels.get(node.metadata.name, {}))
+            node.metadata.name: uncordoned(node, labels.get(node.metadata.name, {}))
             for node in cluster.state.nodes
         }
         self.names = frozenset(self._nodes)
@@ -75,9 +75,7 @@ class EligibleNodes:
         single = msgspec.structs.replace(workload, pods=1)
         running = (self._pods[name] for name in sorted(workload.members) if name in self._pods)
         pod = next(build_pods(single), None) or next(running, None)
-        if pod is None:
-            return None
-        return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+        return without_node(pod) if pod is not None else None
 
 
 class UsableNodes:
@@ -172,7 +170,12 @@ def held_barred(
             yield Held(object=f"Node//{name}", reason=_BARRED.format(text), fix=_LET_IN)
 
 
-def _uncordoned(node: Node, labels: Mapping[str, str]) -> Node:
+def without_node(pod: Pod) -> Pod:
+    """Return a pod that has no node yet."""
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+
+
+def uncordoned(node: Node, labels: Mapping[str, str]) -> Node:
     """Return a node that takes pods, with additional labels."""
     taints = tuple(taint for taint in node.spec.taints or () if taint.key != _CORDON)
     spec = msgspec.structs.replace(node.spec, unschedulable=False, taints=taints)
