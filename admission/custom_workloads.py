@@ -42,7 +42,7 @@ def check_kind(
     path = FieldPath.of(*embedded.path)
     if not kind.has_claims:
         names = ", ".join(map(printable, sorted(keys)[:MAX_KEYS]))
-        reason = kind.caution or f"a {kind.kind} cannot have claims"
+        reason = kind.caution or f"{kind.kind} has no field for claims"
         message = f"{reason}, so it stays as it is ({names}); its pods are translated when they are created"
         return (info(Code.POD_TEMPLATE_NOT_READ, path, message),)
     if kind.caution:

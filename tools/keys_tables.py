@@ -79,7 +79,7 @@ def kinds_table() -> str:
         f"| {_join(entry.api_versions)} | {entry.kind} | "
         f"{_join('.'.join(path) for path in entry.paths)}"
         f"{'' if entry.shape is Shape.TEMPLATE else f' ({entry.shape.value})'} | "
-        f"{'translated' if entry.has_claims else 'unchanged: it cannot have claims'} | "
+        f"{'translated' if entry.has_claims else 'unchanged, its pods are translated'} | "
         f"{entry.caution} |\n"
         for entry in WORKLOAD_KINDS
     )

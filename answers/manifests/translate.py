@@ -40,7 +40,7 @@ from translation.reading.custom_workloads import (
     value_at,
     workload_kind,
 )
-from translation.reading.embedded_templates import check_embedded_templates
+from translation.reading.embedded_templates import MANIFEST_FIELDS, check_embedded_templates
 from translation.reading.owner_annotations import check_owner_annotations, keeps_annotations_apart
 from translation.reading.untranslated_keys import check_untranslated_requests
 from translation.reading.workload_kinds import WorkloadKind
@@ -373,7 +373,8 @@ def _translate_custom(
         for finding in check_embedded_templates(
             source.document, vocabularies, snapshot.extended_resources, options.kept
         )
-        if all(finding.path.relative_to(path) is None for path in read_paths)
+        if finding.path.steps[-1] in MANIFEST_FIELDS
+        or all(finding.path.relative_to(path) is None for path in read_paths)
     )
     answers = [answer for _, answer in pods]
     return msgspec.structs.replace(

@@ -376,3 +376,15 @@ def test_a_field_that_a_pod_template_of_a_kind_does_not_have_is_unknown() -> Non
 
     assert all(place.endswith(".template.spec.containerConcurrency") for place in places)
     assert 2 == len(places)
+
+
+def test_a_patch_of_a_step_is_named_beside_its_container() -> None:
+    patch = '{"containers":[{"name":"main","resources":{"limits":{"nvidia.com/gpu":"{{n}}"}}}]}'
+    step = {"name": "a", "podSpecPatch": patch, "container": container("main")}
+    document = api_object(
+        "Workflow", "train", api_version="argoproj.io/v1alpha1", spec={"templates": [step]}
+    )
+
+    output = translate(document)
+
+    assert "spec.templates[0].podSpecPatch" in output.stderr

@@ -207,3 +207,28 @@ def test_a_text_of_a_config_map_names_its_keys(text: object, want: str) -> None:
     assert ["data[job.yaml]"] * bool(want) == [str(finding.path) for finding in findings]
     assert all(want in finding.message for finding in findings)
     assert () == check_embedded_templates({**document, "kind": "Secret"})
+
+
+PATCH = '{"containers":[{"name":"main","resources":{"limits":{"nvidia.com/gpu":"{{count}}"}}}]}'
+
+
+@pytest.mark.parametrize(
+    ("template", "path"),
+    [
+        ({"podSpecPatch": PATCH, "container": {}}, "spec.templates[0].podSpecPatch"),
+        ({"resource": {"manifest": TEXT}}, "spec.templates[0].resource.manifest"),
+    ],
+    ids=["a patch", "a manifest"],
+)
+def test_a_text_of_a_workflow_names_its_keys(template: Document, path: str) -> None:
+    document = {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "WorkflowTemplate",
+        "metadata": {"name": "tune"},
+        "spec": {"templates": [{"name": "train", **template}]},
+    }
+
+    (finding,) = check_embedded_templates(document)
+
+    assert str(finding.path) == path
+    assert "nvidia.com/gpu" in finding.message

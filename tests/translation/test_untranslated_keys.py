@@ -208,9 +208,15 @@ def test_no_key_of_a_vocabulary_is_reported(vocabulary: Vocabulary) -> None:
     keys = dict.fromkeys((*vocabulary.keys, *(f"{p}x" for p in vocabulary.key_prefixes)), 1)
     annotations = dict.fromkeys(names(vocabulary.table, Place.ANNOTATION), "x")
     scheduler = next(iter(vocabulary.schedulers), "")
+    labels = dict([vocabulary.requesting_label] if vocabulary.requesting_label else ())
 
     asking = pod_view(
-        pod(container("main", keys), annotations=annotations, schedulerName=scheduler)
+        pod(
+            container("main", keys),
+            annotations=annotations,
+            labels=labels,
+            schedulerName=scheduler,
+        )
     )
 
     assert () == check_untranslated_keys(asking)
@@ -218,7 +224,15 @@ def test_no_key_of_a_vocabulary_is_reported(vocabulary: Vocabulary) -> None:
 
 def test_no_key_is_advised_that_the_pod_has_already() -> None:
     named, alone = (
-        check_untranslated_keys(pod_view(pod(container(), annotations=annotations)))
+        check_untranslated_keys(
+            pod_view(
+                pod(
+                    container(),
+                    annotations=annotations,
+                    labels={"tensor-fusion.ai/enabled": "true"},
+                )
+            )
+        )
         for annotations in (
             {"tensor-fusion.ai/unknown": "a", "tensor-fusion.ai/vram-request": "8Gi"},
             {"tensor-fusion.ai/unknown": "a"},
@@ -371,14 +385,64 @@ def test_annotations_that_need_a_scheduler_are_reported_without_it(name: str) ->
     assert "kai-scheduler" in finding.message
 
 
+TENSOR_FUSION = {
+    "tensor-fusion.ai/gpu-count": "1",
+    "tensor-fusion.ai/vram-request": "10Gi",
+    "tensor-fusion.ai/gang-timeout": "60s",
+}
+
+
+def test_annotations_that_need_a_label_are_reported_without_it() -> None:
+    document = pod(container("main"), annotations=TENSOR_FUSION)
+
+    (finding,) = check_untranslated_keys(pod_view(document))
+
+    assert (Severity.WARNING, "metadata.annotations[tensor-fusion.ai/gpu-count]") == (
+        finding.severity,
+        str(finding.path),
+    )
+    assert 'the label tensor-fusion.ai/enabled: "true"' in finding.message
+
+
+def test_annotations_without_their_label_are_not_taken_for_translated_ones() -> None:
+    annotations = {**TENSOR_FUSION, "tensor-fusion.ai/other": "x"}
+
+    *_, finding = check_untranslated_keys(pod_view(pod(container("main"), annotations=annotations)))
+
+    assert "write a translated key" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("resource", "advice"),
+    [
+        ("amd.com/nic", "for NICs"),
+        ("amd.com/vnic", "for NICs"),
+        ("huawei.com/ub_rdma", "for NICs"),
+        ("spidernet.io/gpu1rdma", "for NICs"),
+        ("dlb.intel.com/pf", "device plugin"),
+        ("iaa.intel.com/wq-user-dedicated", "device plugin"),
+    ],
+)
+def test_a_device_that_is_no_gpu_is_not_told_to_become_one(resource: str, advice: str) -> None:
+    (finding,) = check_untranslated_keys(pod_view(pod(container("main", {resource: 1}))))
+
+    assert advice in finding.fix
+    assert "write" not in finding.fix
+
+
 @pytest.mark.parametrize(
     "document",
     [
+        pod(
+            container("main"),
+            annotations=TENSOR_FUSION,
+            labels={"tensor-fusion.ai/enabled": "true"},
+        ),
         pod(container("main"), annotations={"gpu-fraction": "1"}, schedulerName="kai-scheduler"),
         pod(container("main", {"nvidia.com/gpu": 1}), annotations={"gpu-fraction": "1"}),
         pod(container("main"), annotations={"gpu-fraction": "1", REQUEST_ANNOTATION: "{}"}),
     ],
-    ids=["its scheduler", "a device key", "translated before"],
+    ids=["its label", "its scheduler", "a device key", "translated before"],
 )
 def test_annotations_that_need_a_scheduler_are_not_told_otherwise(document: Document) -> None:
     assert () == check_untranslated_keys(pod_view(document))

@@ -32,6 +32,12 @@ def _dra_advice(driver: str, resource: str) -> str:
     )
 
 
+_NIC: Final = (
+    "list the name under resources in a profile of a driver for NICs, such as dra.net; otherwise keep the "
+    "device plugin running"
+)
+
+
 def _keys_advice(keys: str) -> str:
     return f"write a translated key: {keys}; or keep the device plugin running"
 
@@ -47,6 +53,9 @@ _ASCEND_KEYS: Final = (
 )
 
 FAMILIES: Final[tuple[DeviceFamily, ...]] = (
+    DeviceFamily(
+        owner="AMD's network operator", resources=("amd.com/nic", "amd.com/vnic"), advice=_NIC
+    ),
     DeviceFamily(
         owner="AMD's GPU device plugin, or HAMi on AMD GPUs",
         resources=("amd.com/*",),
@@ -79,8 +88,11 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         advice=_dra_advice("qat.intel.com", "qat.intel.com/generic"),
     ),
     DeviceFamily(
-        owner="Intel's other device plugins (SR-IOV, FPGA, DSA, SGX)",
-        resources=("intel.com/*", "dsa.intel.com/*", "fpga.intel.com/*", "sgx.intel.com/*"),
+        owner="Intel's other device plugins (SR-IOV, FPGA, DSA, IAA, DLB, NPU, SGX)",
+        resources=(
+            *("intel.com/*", "dsa.intel.com/*", "iaa.intel.com/*", "dlb.intel.com/*"),
+            *("fpga.intel.com/*", "npu.intel.com/*", "sgx.intel.com/*"),
+        ),
         advice="if these are NICs, list the name under resources in a profile; otherwise keep the "
         "device plugin running",
     ),
@@ -90,6 +102,10 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         resources=("huawei.com/npu-core", "huawei.com/npu-cpu", "huawei.com/npu-dvpp"),
         advice=f"no profile serves these keys; write {_ASCEND_KEYS}; or keep the scheduler and the device "
         "plugin running",
+    ),
+    # Source: mind-cluster, the fork of k8s-rdma-shared-dev-plugin.
+    DeviceFamily(
+        owner="Huawei's RDMA device plugin", resources=("huawei.com/ub_rdma",), advice=_NIC
     ),
     DeviceFamily(
         owner="Huawei's Ascend device plugin, HAMi or MindX",
@@ -125,8 +141,7 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
     DeviceFamily(
         owner="Tencent's RDMA device plugin",
         resources=("tencent.com/rdma",),
-        advice="list the name under resources in a profile of a driver for NICs, such as dra.net; otherwise "
-        "keep the device plugin running",
+        advice=_NIC,
     ),
     DeviceFamily(
         owner="Tencent Cloud's GPU sharing",
@@ -231,6 +246,16 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         owner="IBM's Spyre device plugin",
         resources=("ibm.com/spyre*", "ibm.com/aiu*"),
         advice="to use DRA, install IBM's driver for Spyre and request its DeviceClass",
+    ),
+    # Source: spidernet-io/spiderpool, pkg/constant/k8s.go.
+    DeviceFamily(
+        owner="Spiderpool, whose webhook gives the pod NICs",
+        resources=("spidernet.io/*",),
+        annotations=(
+            "cni.spidernet.io/rdma-resource-inject",
+            "cni.spidernet.io/network-resource-inject",
+        ),
+        advice=_NIC,
     ),
     DeviceFamily(
         owner="the device injection of container runtimes (CDI, NRI)",

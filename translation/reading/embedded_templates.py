@@ -29,9 +29,14 @@ MAX_TEXT: Final = 64 * 1024
 """Characters of a text in a ConfigMap that are searched."""
 _SECTION: Final = re.compile(r"""([ ]*)["']?(?:limits|requests)["']?:(.{0,1000})""")
 """The line that begins limits or requests in YAML; its entries may follow in the same line."""
+_FLOW_SECTION: Final = re.compile(r"""\b(?:limits|requests)["']?:[ ]{0,9}\{([^{}]{0,1000})""")
+"""Limits or requests within a line, as in JSON."""
 _ENTRY: Final = re.compile(r"""([ ]*)["']?([A-Za-z0-9._/-]{1,317})""")
 _NAMES_IN_LINE: Final = re.compile(r"[a-z0-9.-]{1,253}/[A-Za-z0-9._-]{1,63}")
 _CONTAINER_FIELDS: Final = ("initContainers", "containers")
+MANIFEST_FIELDS: Final = ("podSpecPatch", "manifest")
+"""Source: argoproj/argo-workflows, pkg/apis/workflow/v1alpha1, WorkflowSpec, Template and ResourceTemplate: texts that
+are applied to a pod, or as an object."""
 _SECTIONS: Final = ("limits", "requests")
 
 
@@ -73,23 +78,35 @@ def check_embedded_templates(
 
 
 def _check_texts(document: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield a finding for each text of a ConfigMap with device keys, such as a template in YAML."""
-    data = document.get("data")
-    if document.get("kind") != "ConfigMap" or not isinstance(data, dict):
-        return
+    """Yield a finding for each text with device keys, such as a template in YAML in a ConfigMap."""
     count = 0
-    for name, text in data.items():
-        keys = sorted(set(_keys_of_text(text))) if isinstance(text, str) else []
-        if keys and isinstance(name, str):
+    for path, text in _texts(document):
+        keys = sorted(set(_keys_of_text(text)))
+        if keys:
             count += 1
             yield info(
                 Code.POD_TEMPLATE_NOT_READ,
-                FieldPath.of("data").key(name),
+                path,
                 f"contains a text with device keys ({_first_keys(keys)}) and stays as it is; the pods "
                 "that are made of it are translated when they are created",
             )
         if count == MAX_TEMPLATES:
             return
+
+
+def _texts(document: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
+    """Yield the texts of a ConfigMap, and the manifests in texts of an Argo workflow, with their places."""
+    data = document.get("data")
+    if document.get("kind") == "ConfigMap" and isinstance(data, dict):
+        for name, text in data.items():
+            if isinstance(name, str) and isinstance(text, str):
+                yield FieldPath.of("data").key(name), text
+    if str(document.get("apiVersion")).startswith("argoproj.io/"):
+        for path, value in _objects(document):
+            for name in MANIFEST_FIELDS:
+                text = value.get(name) if isinstance(value, dict) else None
+                if isinstance(text, str):
+                    yield path.child(name), text
 
 
 def _keys_of_text(text: str) -> Iterator[str]:
@@ -101,6 +118,8 @@ def _keys_of_text(text: str) -> Iterator[str]:
             indent = len(start[1])
             yield from filter(is_probable_device_key, _NAMES_IN_LINE.findall(start[2]))
             continue
+        for amounts in _FLOW_SECTION.findall(line):
+            yield from filter(is_probable_device_key, _NAMES_IN_LINE.findall(amounts))
         entry = _ENTRY.match(line)
         if entry is None:
             continue
@@ -158,14 +177,28 @@ def _templates(document: Mapping[str, Any]) -> Iterator[_Template]:
             count += 1
             yield _Template(path, pod, is_whole=False, is_name=True)
             continue
-        children = value.items() if isinstance(value, dict) else enumerate(value)
-        pending += reversed(
-            [
-                (path.child(step), child)
-                for step, child in children
-                if isinstance(child, dict | list) and isinstance(step, str | int)
-            ]
-        )
+        pending += reversed(_children(path, value))
+
+
+def _objects(document: Mapping[str, Any]) -> Iterator[tuple[FieldPath, Any]]:
+    """Yield the objects and lists of a document with their places, in its order."""
+    pending: list[tuple[FieldPath, Any]] = [(FieldPath(), document)]
+    for _ in range(MAX_VALUES):
+        if not pending:
+            return
+        path, value = pending.pop()
+        yield path, value
+        pending += reversed(_children(path, value))
+
+
+def _children(path: FieldPath, value: Any) -> list[tuple[FieldPath, Any]]:
+    """Return the objects and lists within one, with their places."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value)
+    return [
+        (path.child(step), child)
+        for step, child in entries
+        if isinstance(child, dict | list) and isinstance(step, str | int)
+    ]
 
 
 def _pod_of(value: Any) -> Pod | None:

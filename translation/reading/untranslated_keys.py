@@ -70,7 +70,7 @@ def check_untranslated_keys(
     """
     resources = _unhandled_resources(pod, vocabularies, extended_resources)
     misspelt_domains = dict(_check_domains(resources, vocabularies, kept_names))
-    findings = [*_check_schedulers(pod, vocabularies), *misspelt_domains.values()]
+    findings = [*_check_effect(pod, vocabularies), *misspelt_domains.values()]
     families = _keys_by_family(pod, resources, kept_names)
     if not families:
         return tuple(findings)
@@ -93,27 +93,34 @@ def check_untranslated_keys(
     return tuple(findings)
 
 
-def _check_schedulers(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iterator[Finding]:
-    """Yield a warning about annotations that request devices only in pods of other schedulers, if the pod has none."""
+def _check_effect(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iterator[Finding]:
+    """Yield a warning about annotations without effect: for other schedulers, or without their label."""
     annotations = pod.annotations
     if annotations.keys().isdisjoint(arbiter.REQUESTING_ANNOTATIONS):
         return
     if REQUEST_ANNOTATION in annotations:
         return  # A translation has replaced the scheduler.
     for vocabulary in vocabularies.values():
-        names = sorted(annotations.keys() & set(vocabulary.requesting))
-        if (
-            names
-            and vocabulary.schedulers
-            and pod.spec.scheduler_name not in vocabulary.schedulers
-            and not has_device_keys(pod, vocabularies)
-        ):
+        requesting_names = sorted(annotations.keys() & set(vocabulary.requesting))
+        if not requesting_names or has_device_keys(pod, vocabularies):
+            continue
+        if vocabulary.requesting_label is not None:
+            label, value = vocabulary.requesting_label
+            condition, advice = f'with the label {label}: "{value}"', "write that label"
+            has_effect = pod.labels.get(label) == value
+        else:
+            condition = f"of {' or '.join(vocabulary.schedulers)}"
+            advice = "write that schedulerName"
+            has_effect = (
+                not vocabulary.schedulers or pod.spec.scheduler_name in vocabulary.schedulers
+            )
+        if not has_effect:
             yield warning(
                 Code.UNTRANSLATED_DEVICE_KEY,
-                _ANNOTATIONS_PATH.key(names[0]),
-                f"{names[0]} requests devices only in pods of {' or '.join(vocabulary.schedulers)}, so the pod "
-                "gets none",
-                "write that schedulerName, or device keys such as nvidia.com/gpu and nvidia.com/gpumem",
+                _ANNOTATIONS_PATH.key(requesting_names[0]),
+                f"{requesting_names[0]} requests devices only in pods {condition}, so the pod gets none, "
+                "unless a controller sets it",
+                f"{advice}, or device keys such as nvidia.com/gpu and nvidia.com/gpumem",
             )
 
 
@@ -222,7 +229,16 @@ def _translated_families(
         for key in (*container.limits, *container.requests)
         if arbiter.is_handled(key, vocabularies)
     )
-    annotations = (key for key in pod.annotations if key in _READ_ANNOTATIONS)
+    ignored_names = {
+        name
+        for vocabulary in vocabularies.values()
+        if (label := vocabulary.requesting_label) is not None
+        and pod.labels.get(label[0]) != label[1]
+        for name in names(vocabulary.table, Place.ANNOTATION)
+    }
+    annotations = (
+        key for key in pod.annotations if key in _READ_ANNOTATIONS and key not in ignored_names
+    )
     return frozenset(
         (*map(_family_of_resource, resources), *map(_family_of_annotation, annotations))
     )

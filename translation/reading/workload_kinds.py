@@ -138,6 +138,10 @@ _FRAMEWORKS: Final = (
 """The fields of a predictor that extend a container, one for each runtime."""
 
 
+_KSERVE_CAUTION: Final = "KServe has a field for claims in recent versions only"
+"""Source: kserve/kserve, pkg/apis/serving/v1beta1/podspec.go."""
+
+
 def _llm_inference(
     kind: str, resource: str, *, numbers: tuple[tuple[tuple[str, ...], ...], ...] | None
 ) -> WorkloadKind:
@@ -158,6 +162,7 @@ def _llm_inference(
         numbers=numbers,
         shape=Shape.POD_SPEC,
         has_claims=False,
+        caution=_KSERVE_CAUTION,
     )
 
 
@@ -296,6 +301,7 @@ WORKLOAD_KINDS: Final[tuple[WorkloadKind, ...]] = (
         shape=Shape.POD_SPEC,
         has_claims=False,
         container_paths=tuple(("spec", "predictor", framework) for framework in _FRAMEWORKS),
+        caution=_KSERVE_CAUTION,
     ),
     _llm_inference("LLMInferenceService", "llminferenceservices", numbers=()),
     _llm_inference("LLMInferenceServiceConfig", "llminferenceserviceconfigs", numbers=None),

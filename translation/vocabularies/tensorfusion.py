@@ -65,6 +65,7 @@ _DROPPED: Final[Mapping[str, str]] = {
     AUTOSCALE: "the amounts of a claim do not change",
     f"{DOMAIN}gang-enabled": "a claim relates devices of one pod",
     f"{DOMAIN}gang-min-members": "a claim relates devices of one pod",
+    f"{DOMAIN}gang-timeout": "a claim relates devices of one pod",
     f"{DOMAIN}enabled-replicas": "every pod is translated",
     f"{DOMAIN}disable-features": "it configures the limiter of tensor-fusion",
     f"{DOMAIN}sidecar-worker": "the driver limits the containers themselves",

@@ -510,6 +510,7 @@ TENSOR_FUSION_ROWS: Final = (
             "autoscale": "true",
             "gang-enabled": "true",
             "gang-min-members": "2",
+            "gang-timeout": "60s",
             "enabled-replicas": "1",
             "disable-features": "gpu-limiter",
             "sidecar-worker": "true",
