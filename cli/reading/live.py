@@ -377,7 +377,7 @@ async def find_settings(client: Client) -> LiveSettings:
         return await _settings_in(client, namespace.name)
     except NotFound:
         note = absence_note(namespace)
-        settings = await _with_gates(client, namespace.name, SharedSettings())
+        settings = await _completed(client, namespace.name, SharedSettings())
         return LiveSettings(settings, [note] if note else [])
 
 
@@ -391,7 +391,7 @@ async def live_settings(client: Client, namespace: str) -> LiveSettings:
     try:
         return await _settings_in(client, namespace)
     except NotFound:
-        return LiveSettings(await _with_gates(client, namespace, SharedSettings()))
+        return LiveSettings(await _completed(client, namespace, SharedSettings()))
 
 
 async def _settings_in(client: Client, namespace: str) -> LiveSettings:
@@ -409,11 +409,12 @@ async def _settings_in(client: Client, namespace: str) -> LiveSettings:
     except Forbidden as refusal:
         note = f"the cluster's settings cannot be read, and defaults are used: {refusal}"
         notes.append(f"{note}; name them with --settings FILE")
-    return LiveSettings(await _with_gates(client, namespace, settings), notes, not notes)
+    return LiveSettings(await _completed(client, namespace, settings), notes, not notes)
 
 
-async def _with_gates(client: Client, namespace: str, settings: SharedSettings) -> SharedSettings:
-    """Return settings with the published feature gates of the controllers."""
+async def _completed(client: Client, namespace: str, settings: SharedSettings) -> SharedSettings:
+    """Return settings with the namespace and the published feature gates of the controllers."""
+    settings = msgspec.structs.replace(settings, namespace=namespace)
     validation = settings.validation
     try:
         raw = await client.get(

@@ -72,6 +72,26 @@ async def test_the_settings_are_those_of_the_namespace_of_the_webhook(
     assert "ConfigMap" not in result.stderr
 
 
+async def test_pods_of_the_namespace_of_the_webhook_are_left_as_they_are(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    put_webhook(server, {"service": {"name": SERVICE, "namespace": OWN}})
+    put_settings(server, CHOICE)
+
+    codes = {
+        namespace: [
+            finding["code"]
+            for finding in json.loads(
+                (await run(server, tmp_path, "translate", "-f", "-", "-n", namespace)).stdout
+            )["findings"]
+        ]
+        for namespace in (OWN, NAMESPACE)
+    }
+
+    assert "optedOut" in codes[OWN]
+    assert "optedOut" not in codes[NAMESPACE]
+
+
 @pytest.mark.parametrize(
     ("client_config", "may_read", "expected"),
     [
