@@ -189,7 +189,9 @@ def ending_claims(pod: Pod, node: str, snapshot: Snapshot) -> list[ResourceClaim
 
 
 def pools_of(node: str, snapshot: Snapshot) -> frozenset[PoolId]:
-    """Return the pools with devices for a node."""
+    """Return the pools with devices for a node; none for a node that is gone, or not known yet."""
+    if node not in snapshot.cluster.nodes:
+        return frozenset()
     return frozenset(pool.id for pool in snapshot.cluster.node_devices(node).pools)
 
 

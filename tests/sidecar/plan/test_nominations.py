@@ -5,12 +5,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kube.api.core import Pod
 from sidecar.model.protocol import MAX_NODES, Verdict
 from sidecar.model.rejections import Code, Rejection
 from sidecar.plan import decisions, nominations
 from sidecar.plan.decisions import Fits, find_nodes
 from sidecar.plan.nominations import place_beside_rivals
+from sidecar.plan.occupancy import Keep
 from sidecar.plan.placement import Placement
+from sidecar.plan.preemption import DryRunBudget, fits_with
 from testing.allocation.builders import (
     allocated_claim,
     alternative,
@@ -190,6 +193,47 @@ def test_a_pod_that_is_nominated_for_a_node_with_a_pool_in_common_is_a_rival() -
     cluster = snapshot(wants_big, claim(request(), name="gpu"), slices=[shared_pool], pods=[rival])
 
     assert placed(place_beside_rivals(pod("gpu"), "node-1", cluster)) == ["gpu-1"]
+
+
+@pytest.mark.parametrize(
+    "rivals",
+    [
+        pytest.param([], id="nobody is nominated"),
+        pytest.param([pod("one", name="b", priority=10, nominated="node-1")], id="a pod is"),
+        pytest.param([pod("one", name="b", priority=10, nominated="gone")], id="a pod is for it"),
+    ],
+)
+def test_a_pod_on_a_node_that_is_gone_gets_nothing(rivals: list[Pod]) -> None:
+    """The scheduler asks about a node that it has not seen the deletion of."""
+    keep = Keep(
+        group="ring",
+        name="ring",
+        priority=10,
+        since="2026-11-21T00:00:00Z",
+        namespace="default",
+        claims=(allocated_claim(result("gpu-1", pool="node-2"), name="kept"),),
+        nodes=frozenset({"node-2"}),
+    )
+    cluster = snapshot(
+        claim(request(), name="one"),
+        claim(request(), name="gpu"),
+        quotas=[quota(device_limit(2))],
+        pods=rivals,
+    )
+    cluster = replace(cluster, keeps=(keep,))
+
+    for outcome in (
+        place_beside_rivals(pod("gpu"), "gone", cluster),
+        fits_with(
+            pod("gpu"),
+            "gone",
+            cluster,
+            removed_pods=["uid-low"],
+            added_pods=[rival.metadata.uid for rival in rivals],
+            dry_run=DryRunBudget(),
+        ),
+    ):
+        assert rejected(outcome) == (Verdict.UNSCHEDULABLE, Code.CLAIM_NOT_AVAILABLE)
 
 
 @pytest.mark.parametrize(
