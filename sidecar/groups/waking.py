@@ -123,17 +123,27 @@ class _Plan:
         self._in_vain: Counter[str] = Counter()
 
     def in_order(self, waiting: Iterable[WaitingPod]) -> Sequence[WaitingPod | Keep]:
-        """Return pods and groups, the most important first; after a group that keeps devices comes its keep."""
-        keeps = {keep.group: rank for rank, keep in enumerate(self._snapshot.keeps)}
+        """Return pods and groups, the most important first; after a group that keeps devices comes its keep.
+
+        Of equal priority those that are nominated come first, as devices are kept for them. A pod gets its node in
+        spite of what is kept for groups; a group leaves that alone.
+        """
+        keeps = {keep.group: 2 * rank for rank, keep in enumerate(self._snapshot.keeps)}
         turns: list[tuple[tuple[int, int, int], WaitingPod | Keep]] = [
-            ((-keep.priority, 2 * rank + 1, 0), keep)
-            for rank, keep in enumerate(self._snapshot.keeps)
+            ((-keep.priority, keeps[keep.group] + 1, 0), keep) for keep in self._snapshot.keeps
         ]
         for entry in waiting:
             priority, number = entry.importance
-            rank = keeps.get(entry.uid, len(keeps))
-            turns.append(((priority, 2 * rank, number), entry))
+            is_nominated = self._is_nominated(entry)
+            turn = keeps.get(entry.uid, 2 * len(keeps) + (not is_nominated))
+            if is_nominated and entry.group is None:
+                turn = -1
+            turns.append(((priority, turn, number), entry))
         return [entry for _, entry in sorted(turns, key=lambda turn: turn[0])]
+
+    def _is_nominated(self, entry: WaitingPod) -> bool:
+        pods = (entry.pod,) if entry.group is None else entry.group.pods
+        return any(pod.metadata.uid in self._snapshot.nominated for pod in pods)
 
     def in_turn(self, entries: Iterable[WaitingPod | Keep]) -> Iterator[WaitingPod | Keep]:
         """Yield pods and groups in order; the groups of a namespace that has had its turn are last.
@@ -184,7 +194,7 @@ class _Plan:
         attempt = Attempt(
             budget=GROUP_BUDGET,
             allocated=tuple(self._pods.allocated),
-            # Who is nominated comes first by its importance, and so does who keeps devices.
+            # Who is nominated, or keeps devices, has had its turn before those of its priority.
             keeps_devices=False,
         )
         try:

@@ -146,7 +146,7 @@ class PlacedPods:
         return find_nodes(
             pod,
             self._snapshot,
-            # Who is nominated comes first by its importance.
+            # Who is nominated has had its turn before those of its priority.
             keeps_nominations=False,
             occupancy=self._occupancy,
             max_parts=1,

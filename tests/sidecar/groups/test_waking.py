@@ -13,10 +13,19 @@ from sidecar.groups import waking
 from sidecar.groups.waking import Unplaceable, find_placeable
 from sidecar.model.protocol import ResourceRequests
 from sidecar.model.rejections import Code
+from sidecar.plan.occupancy import Keep
 from sidecar.plan.room import Room
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.waking import WaitingPod
-from testing.allocation.builders import claim, devices, node, request, slice_of
+from testing.allocation.builders import (
+    allocated_claim,
+    claim,
+    devices,
+    node,
+    request,
+    result,
+    slice_of,
+)
 from testing.device_quotas import device_limit, quota
 from testing.sidecar.groups import group_request, member
 from testing.sidecar.snapshots import pod, snapshot
@@ -196,3 +205,38 @@ def test_a_group_that_is_hard_to_decide_is_not_woken_for_every_change(
     # Nor is it asked about at all where it was hard before.
     monkeypatch.undo()
     assert woken(3, ring._replace(code=Code.BUDGET_EXHAUSTED)) == []
+
+
+def test_of_equal_priority_those_that_devices_are_kept_for_are_woken_first() -> None:
+    """What waits for longer would be turned away: devices are kept for pods that others were evicted for."""
+    first, ring = single("first", 1), group("r", 2, 2)
+    nominated = [member(name, name, group="r", nominated="node-1") for name in ("r0", "r1")]
+    assert woken(2, first, ring) == ["first"]
+
+    assert woken(2, first, ring, pods=nominated) == ["r0", "r1"]
+
+
+def test_a_nominated_pod_is_woken_before_an_equal_group_that_keeps_devices() -> None:
+    """The pod gets its node in spite of what is kept, and a group leaves that alone."""
+    first, ring = single("first", 2), group("r", 1, 1)
+    nominated = [
+        pod("first", name="first", nominated="node-1"),
+        member("r0", "r0", group="r", nominated="node-1"),
+    ]
+    cluster = gpus(1, *claims_of(first, ring), pods=nominated)
+    kept = Keep(
+        group="group-k",
+        name="k",
+        priority=0,
+        since="2026-11-21T00:00:00Z",
+        namespace="default",
+        claims=(allocated_claim(result("gpu-0", pool="node-1"), name="kept"),),
+        nodes=frozenset({"node-1"}),
+    )
+
+    def woken_beside_keep(entry: WaitingPod) -> list[str]:
+        pods = find_placeable([entry], replace(cluster, keeps=(kept,))).pods
+        return [pod_.metadata.name for pod_ in pods]
+
+    assert woken_beside_keep(first) == ["first"]
+    assert woken_beside_keep(ring) == []

@@ -184,3 +184,30 @@ def test_a_pod_is_tried_again_when_the_release_that_it_waits_for_is_over(
     woken = find_placeable([waiting], everything)
 
     assert expected == [item.metadata.name for item in woken.pods]
+
+
+@pytest.mark.parametrize(
+    ("priority", "expected"),
+    [
+        pytest.param(100, ["nominated"], id="as important"),
+        pytest.param(101, ["other"], id="more important"),
+    ],
+)
+def test_the_pod_that_a_device_is_kept_for_is_woken_before_one_that_waits_for_longer(
+    priority: int, expected: list[str]
+) -> None:
+    """The other one would be turned away, since the device is kept."""
+    nominated = snapshots.pod("one", name="nominated", priority=100, nominated="node-1")
+    other = snapshots.pod("two", name="other", priority=priority)
+    cluster = snapshots.snapshot(
+        claim(request(), name="one"),
+        claim(request(), name="two"),
+        nodes=[node("node-1")],
+        slices=[slice_of(*devices("gpu-0"))],
+        pods=[nominated, other],
+    )
+    assert isinstance(find_nodes(other, cluster), Fits) == (expected == ["other"])
+
+    woken = find_placeable([WaitingPod(other, 1), WaitingPod(nominated, 2)], cluster)
+
+    assert [pod_.metadata.name for pod_ in woken.pods] == expected
