@@ -5,14 +5,14 @@ after the other, on 16 nodes at a time, and once more for each victim that it wo
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocator.model.devices import PoolId
 from allocator.pods.claims import Name, allocation_of, claim_name
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 from sidecar.commit.writes import consumers
-from sidecar.model.rejections import Rejection
+from sidecar.model.rejections import Code, Rejection
 from sidecar.plan.nominations import (
     RIVAL_STEPS,
     by_importance,
@@ -51,7 +51,7 @@ class DryRunBudget:
 
     Attributes:
         has_victims: True once pods were taken to be gone. From then on the scheduler looks for victims, and
-            not for a place of now, also when it has put all of them back.
+            not for a place of now, also where it has put all of them back beside pods that are nominated for the node.
     """
 
     def __init__(self) -> None:
@@ -90,35 +90,90 @@ def fits_with(
     removed_uids = frozenset(removed_pods)
     added_uids = [uid for uid in added_pods if uid != pod.metadata.uid]
     dry_run.has_victims |= bool(removed_uids)
+    near = [
+        rival
+        for rival in rivals_near(pod, [node], snapshot)
+        if rival.metadata.uid not in removed_uids
+    ]
     # Upstream adds the pods that are nominated for this node. What others keep of a shared pool or budget is not free
     # either.
     rivals = [
         rival
-        for rival in rivals_near(pod, [node], snapshot)
-        if nominated_node(rival) != node
-        and rival.metadata.uid not in removed_uids.union(added_uids)
+        for rival in near
+        if nominated_node(rival) != node and rival.metadata.uid not in added_uids
     ]
-    nodes = {rival.metadata.uid: nominated_node(rival) for rival in rivals}
     added = [added_pod for added_pod in map(snapshot.pods.get, added_uids) if added_pod is not None]
     occupancy = snapshot.occupancy
     waiting: Sequence[Pod] = rivals
-    if dry_run.has_victims:
+    # With all pods as they are now, a place of now is meant.
+    if dry_run.has_victims and (removed_uids or added_uids):
         least_priority = max(map(priority_of, added), default=None)
         occupancy, waiting = _with_served_rivals(rivals, least_priority, snapshot, budget)
     freed = freed_claims(removed_uids, snapshot)
-    occupancy = without_claims(occupancy, freed, snapshot.cluster.options.features)
-    # The most important pod chooses first, since it gets devices before the others. One that the budget does not last
-    # for leaves no steps for the pod itself, which then counts as not fitting.
-    for nominated_pod in by_importance([*added, *waiting]):
-        target = nodes.get(nominated_pod.metadata.uid, node)
-        occupancy = with_nominated(occupancy, nominated_pod, target, snapshot, budget)
-    # A victim whose devices are kept for a group would be evicted for nothing.
-    occupancy = with_keeps(occupancy, keeps_on(pod, node, snapshot), [node], snapshot)
+    freed_occupancy = without_claims(occupancy, freed, snapshot.cluster.options.features)
+    question = _Question(pod, node, snapshot, budget, frozenset(added_uids))
     try:
-        return place(pod, node, snapshot, occupancy=occupancy, steps=budget.left)
+        placement = question.place(freed_occupancy, [*added, *waiting])
+        if not removed_uids or isinstance(placement, Rejection):
+            return placement
+        if len(rivals) < len(near):
+            occupancy, waiting = _with_served_rivals(near, None, snapshot, budget)
+        return question.wait(near, occupancy, waiting) or placement
     finally:
         # Nominated pods count, too: their searches also delay the scheduler.
         dry_run.spend(costs.steps - steps_before)
+
+
+class _Question(NamedTuple):
+    """One node for a pod.
+
+    Attributes:
+        pod: The pod.
+        node: The node.
+        snapshot: The cluster.
+        budget: The steps left.
+        added_uids: UIDs of pods that are nominated for the node, also where that is not known here yet.
+    """
+
+    pod: Pod
+    node: str
+    snapshot: Snapshot
+    budget: SearchBudget
+    added_uids: frozenset[str]
+
+    def place(self, occupancy: Occupancy, nominated: Iterable[Pod]) -> Placement | Rejection:
+        """Return the devices that the pod gets beside nominated pods."""
+        # The most important pod chooses first, since it gets devices before the others. One that the budget does not
+        # last for leaves no steps for the pod itself, which then counts as not fitting.
+        for rival in by_importance(nominated):
+            target = self.node if rival.metadata.uid in self.added_uids else nominated_node(rival)
+            occupancy = with_nominated(occupancy, rival, target, self.snapshot, self.budget)
+        # A victim whose devices are kept for a group would be evicted for nothing.
+        keeps = keeps_on(self.pod, self.node, self.snapshot)
+        occupancy = with_keeps(occupancy, keeps, [self.node], self.snapshot)
+        steps = self.budget.left
+        return place(self.pod, self.node, self.snapshot, occupancy=occupancy, steps=steps)
+
+    def wait(
+        self, rivals: Sequence[Pod], occupancy: Occupancy, waiting: Sequence[Pod]
+    ) -> Rejection | None:
+        """Return the reason the pod does not fit now, if what ends for nominated pods leaves enough for it.
+
+        A victim would be evicted for nothing: the scheduler asks no more once it has put back all of them, and takes
+        the answer about now.
+
+        Args:
+            rivals: All nominated pods near the node.
+            occupancy: The use once some of them have replaced their victims.
+            waiting: Those that still wait then.
+        """
+        # Nothing ends that is for a nominated pod.
+        if not occupancy.released or isinstance(self.place(occupancy, waiting), Rejection):
+            return None
+        outcome = self.place(self.snapshot.occupancy, rivals)
+        # If the pod fits now, it needs a victim for something other than devices.
+        is_known = isinstance(outcome, Rejection) and outcome.code is not Code.BUDGET_EXHAUSTED
+        return outcome if is_known else None
 
 
 def _with_served_rivals(
