@@ -208,7 +208,7 @@ def test_a_group_that_is_hard_to_decide_is_not_woken_for_every_change(
 
 
 def test_of_equal_priority_those_that_devices_are_kept_for_are_woken_first() -> None:
-    """What waits for longer would be turned away: devices are kept for pods that others were evicted for."""
+    """Others would be turned away, since devices are kept for nominated pods."""
     first, ring = single("first", 1), group("r", 2, 2)
     nominated = [member(name, name, group="r", nominated="node-1") for name in ("r0", "r1")]
     assert woken(2, first, ring) == ["first"]
@@ -217,7 +217,7 @@ def test_of_equal_priority_those_that_devices_are_kept_for_are_woken_first() -> 
 
 
 def test_a_nominated_pod_is_woken_before_an_equal_group_that_keeps_devices() -> None:
-    """The pod gets its node in spite of what is kept, and a group leaves that alone."""
+    """The pod gets its node in spite of the kept devices, and a group leaves these alone."""
     first, ring = single("first", 2), group("r", 1, 1)
     nominated = [
         pod("first", name="first", nominated="node-1"),
