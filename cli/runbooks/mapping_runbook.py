@@ -10,10 +10,16 @@ from migration.plan.facts.vendors import CHART_MAPPINGS, unmap_command
 from migration.plan.model.plan import Plan
 
 
+def chart_mapping(driver: str, plan: Plan) -> str:
+    """Return the foreign resource name of the class in a driver's chart; empty if the plan maps it to that class, too."""
+    resource = CHART_MAPPINGS.get(driver, "")
+    return "" if plan.mapped_classes.get(resource) == driver else resource
+
+
 def chart_mapping_lines(driver: str, plan: Plan) -> Iterator[str]:
     """Yield the lines that take a foreign resource name from a driver's class if its chart maps one."""
-    resource = CHART_MAPPINGS.get(driver)
-    if resource is None:
+    resource = chart_mapping(driver, plan)
+    if not resource:
         return
     yield comment(
         f"Its chart has DeviceClass {driver} map {resource}, too. Of two classes Kubernetes takes the younger, so pods"
@@ -36,7 +42,7 @@ def wide_mapping_lines(plan: Plan) -> Iterator[str]:
     """
     for mapping in plan.wide_mappings:
         name, resource = mapping.device_class, mapping.resource
-        if name in plan.drivers and CHART_MAPPINGS.get(name) == resource:
+        if name in plan.drivers and chart_mapping(name, plan) == resource:
             continue
         yield ""
         yield comment(f"DeviceClass {name} maps {resource}, and {mapping.reason}.")

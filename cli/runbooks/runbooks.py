@@ -15,7 +15,7 @@ from cli.runbooks.driver_runbook import (
     label_lines,
     upgraded_release,
 )
-from cli.runbooks.mapping_runbook import mapping_lines, wide_mapping_lines
+from cli.runbooks.mapping_runbook import chart_mapping, mapping_lines, wide_mapping_lines
 from cli.runbooks.object_changes import FieldChange, change_command
 from cli.runbooks.opt_in_runbook import commit_line
 from cli.runbooks.plan_text import free_by_kind, losses_text, namespace_texts
@@ -37,7 +37,7 @@ from cli.runbooks.wave_runbook import (
 from findings.text import count_text, join_names, printable, reference_text
 from migration.assessment.evidence import mapping_at
 from migration.plan.facts.environment import KUSTOMIZE
-from migration.plan.facts.vendors import CHART_MAPPINGS, NVIDIA, unmap_command
+from migration.plan.facts.vendors import NVIDIA, unmap_command
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import DriverNodes, Plan, PluginDaemonSet, Wave
 from migration.plan.search.unmovable import CORDONED
@@ -222,7 +222,7 @@ def _readme_start(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
     for driver in plan.drivers:
         if driver != NVIDIA:
             yield f"First install the chart of {_cell(driver)} with the flags that `prepare.sh` names: that stops until it is there."
-        if resource := CHART_MAPPINGS.get(driver, ""):
+        if resource := chart_mapping(driver, plan):
             yield f"The chart has its DeviceClass map {resource}, too, and `prepare.sh` takes that back: of two classes Kubernetes"
             yield "takes the younger, so pods for whole devices would come there. An upgrade of that chart sets it again: run"
             yield "`prepare.sh` after each."

@@ -1,7 +1,7 @@
 """The ResourceQuotas of a plan, as files below `quotas/`. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -14,7 +14,6 @@ from migration.assessment.quota_conversion import (
     ConvertedQuota,
     convert_quotas,
     resource_name,
-    with_converted_quotas,
 )
 from migration.assessment.replaced_lines import (
     ReplacedLines,
@@ -69,18 +68,6 @@ _SHOWN: Final = 3
 """Workloads that a note names."""
 
 
-class PlanQuotas(NamedTuple):
-    """The quotas of a cluster as a plan leaves them.
-
-    Attributes:
-        objects: The cluster with them.
-        quotas: The ResourceQuotas with lines for claims.
-    """
-
-    objects: tuple[SourceObject, ...]
-    quotas: tuple[ConvertedQuota, ...]
-
-
 def convert_plan_quotas(
     objects: Sequence[SourceObject],
     profiles: Mapping[str, Profile],
@@ -91,7 +78,7 @@ def convert_plan_quotas(
     later_mappings: Mapping[str, str],
     replaced_lines: tuple[ReplacedLines, ...],
     left_namespaces: Collection[str] = (),
-) -> PlanQuotas:
+) -> tuple[ConvertedQuota, ...]:
     """Return the quotas of a cluster as a plan leaves them; other arguments as of `convert_quotas`.
 
     Args:
@@ -99,15 +86,13 @@ def convert_plan_quotas(
         left_namespaces: The namespaces without pods that get claims of a translation, whose quotas stay.
     """
     remaining = without_replaced_lines(objects, replaced_lines, namespace)
-    quotas = [
+    return tuple(
         quota
         for quota in convert_quotas(
             remaining, profiles, options, namespace, usage, later_mappings=later_mappings
         )
         if quota.object.split("/")[1] not in left_namespaces
-    ]
-    converted = tuple(with_converted_quotas(remaining, quotas, namespace))
-    return PlanQuotas(converted, tuple(quotas))
+    )
 
 
 def removable_lines(replaced_lines: Iterable[ReplacedLines]) -> tuple[ReplacedLines, ...]:

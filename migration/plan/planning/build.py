@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from kube.api.extended_resources import extended_resources
 from migration.assessment.assumed import find_target
 from migration.assessment.blockers import (
     OLDEST_NVIDIA_DRIVER,
@@ -19,7 +20,7 @@ from migration.assessment.blockers import (
 from migration.assessment.evidence import cluster_uid, text_map
 from migration.assessment.gates import check_shares
 from migration.assessment.node_devices import NodeDevices, Source
-from migration.assessment.outcomes import mapped_classes
+from migration.assessment.quota_conversion import ConvertedQuota
 from migration.plan.facts.confirmed import read_releases
 from migration.plan.facts.device_plugins import DevicePlugins, confirmed_labels
 from migration.plan.facts.driver_nodes import read_driver_nodes
@@ -63,9 +64,15 @@ from migration.plan.planning.cron_jobs import with_cron_jobs
 from migration.plan.planning.daemon_sets import daemon_sets_by_node
 from migration.plan.planning.emptied import guarded_pods, with_emptied
 from migration.plan.planning.free_by_kind import node_kinds, with_free_by_kind
+from migration.plan.planning.mappings import planned_mappings, publishing_drivers
 from migration.plan.planning.namespaces import invalid_name, split_namespaces, split_uncreated
 from migration.plan.planning.node_uses import nodes_by_use
-from migration.plan.planning.prepared import PlanQuestion, PreparedCluster, prepare_cluster
+from migration.plan.planning.prepared import (
+    PlanQuestion,
+    PreparedCluster,
+    planned_quotas,
+    prepare_cluster,
+)
 from migration.plan.planning.strays import with_strays
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Candidate, Policy
@@ -152,6 +159,14 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     ]
     drivers = sorted({driver for node in planned for driver in node.devices})
     driver_labels = {driver: "=".join(driver_label(driver)) for driver in drivers}
+    mappings = planned_mappings(
+        *(prepared.cluster.workloads, question.profiles),
+        mapped=extended_resources(prepared.cluster.state.classes.values()),
+        drivers={*drivers, *publishing_drivers(prepared.objects)},
+        held={entry.object for entry in waves.held},
+        opted_in=stage.opted_in.union(*(wave.namespaces for wave in waves.waves)),
+    )
+    quotas = planned_quotas(question, prepared.cluster, mappings)
     plan = Plan(
         kubernetes_version=question.version,
         wave_nodes=policy.wave_nodes,
@@ -174,14 +189,14 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         drivers=driver_labels,
         driver_nodes=read_driver_nodes(prepared.objects, driver_labels),
         driver_values=read_driver_values(prepared.objects, planned),
-        mapped_classes=mapped_classes(prepared.cluster.workloads),
+        mapped_classes=mappings,
         wide_mappings=tuple(
             mapping for mapping in prepared.cluster.wide_mappings if is_name(mapping.device_class)
         ),
         plugins=kept_away(prepared.objects, operator, planned, plugins),
         waves=tuple(
             with_smaller_cards(
-                _complete_wave(prepared, wave, details, own_work, waves.waves),
+                _complete_wave(prepared, wave, details, own_work, waves.waves, quotas=quotas),
                 waves.waves,
                 prepared.cluster,
                 live_nodes,
@@ -201,9 +216,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             )
         ),
         held=(*releases.held_steps(), *blocked, *waves.held),
-        quotas=quota_files(prepared.quotas),
-        quota_effects=quota_effects(prepared.quotas),
-        quota_lines=quota_lines(prepared.quotas),
+        quotas=quota_files(quotas),
+        quota_effects=quota_effects(quotas),
+        quota_lines=quota_lines(quotas),
         replaced_lines=removable_lines(prepared.cluster.replaced_lines),
     )
     vocabularies = vocabularies_in_force(question.options, question.profiles)
@@ -228,7 +243,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     )
     return BuiltPlan(
         plan=msgspec.structs.replace(plan, waves=counted),
-        quotas=quota_documents(prepared.quotas),
+        quotas=quota_documents(quotas),
         details=all_details,
     )
 
@@ -239,10 +254,12 @@ def _complete_wave(
     details: WaveDetails,
     work: tuple[PlannedWork, ...],
     waves: Sequence[Wave],
+    *,
+    quotas: Sequence[ConvertedQuota],
 ) -> Wave:
     """Return a wave with its pods and the notes on them."""
     cluster, groups = prepared.cluster, prepared.groups
-    wave = with_uncounted_quotas(wave, prepared.quotas, cluster.workloads)
+    wave = with_uncounted_quotas(wave, quotas, cluster.workloads)
     wave = with_rollouts_above_budget(wave, cluster.replaced_lines, cluster.workloads, groups)
     wave = with_uncreated_surge(wave, cluster.claim_shortages)
     stranded = stranded_pods(wave, waves, wave.unplaced_pods, prepared.objects)

@@ -1,4 +1,4 @@
-"""A cluster as plans and checks search it: assessed, with its quotas converted. Pure."""
+"""A cluster as plans and checks search it, and its quotas as a plan leaves them. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -15,7 +15,6 @@ from migration.assessment.evidence import Evidence, mapping_at, read_evidence
 from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import (
     group_with_devices,
-    mapped_classes,
     native_namespaces,
     used_devices,
 )
@@ -77,7 +76,7 @@ class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster with its quotas converted, assessed, and ready to be placed.
+    """A cluster, assessed and ready to be placed.
 
     Attributes:
         bound_pods: Namespace and name of the pods with a volume of one node, or of one alone that has devices for them.
@@ -85,7 +84,6 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     objects: tuple[SourceObject, ...]
-    quotas: tuple[ConvertedQuota, ...]
     cluster: AssessedCluster
     evidence: Evidence
     groups: Mapping[str, Workload]
@@ -161,7 +159,6 @@ def _drain_answer(prepared: PreparedCluster, wave: Wave, keep_free: int) -> Drai
 
 def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
     """Return a cluster as the search for waves needs it."""
-    # Quotas are applied before a namespace is opted in, so its pods are evaluated as if they were.
     cluster = assess_cluster(
         question.objects,
         question.profiles,
@@ -171,29 +168,18 @@ def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
         gates=question.gates,
         gives_whole=question.gives_whole,
     )
-    usage = used_devices(cluster.workloads)
-    converted = convert_plan_quotas(
-        without_mappings(question.objects, cluster.wide_mappings),
-        question.profiles,
-        question.options,
-        question.namespace,
-        usage if knows_use(question.objects, question.unreadable) else None,
-        later_mappings={name: key for key, name in mapped_classes(cluster.workloads).items()},
-        replaced_lines=cluster.replaced_lines,
-        left_namespaces=native_namespaces(cluster.workloads),
-    )
-    evidence = read_evidence(converted.objects, question.namespace)
+    objects = without_mappings(question.objects, cluster.wide_mappings)
+    evidence = read_evidence(objects, question.namespace)
     groups = {
         group.key.reference: group
-        for group in group_with_devices(converted.objects, cluster.workloads, question.namespace)
+        for group in group_with_devices(objects, cluster.workloads, question.namespace)
     }
-    volumes = Volumes(converted.objects, question.namespace)
+    volumes = Volumes(objects, question.namespace)
     at_home = pods_of_one_node(cluster, groups, volumes)
-    work = read_work(converted.objects, question.namespace, at_home)
-    bound = bound_pods(converted.objects, question.namespace, volumes) | at_home
+    work = read_work(objects, question.namespace, at_home)
+    bound = bound_pods(objects, question.namespace, volumes) | at_home
     return PreparedCluster(
-        objects=converted.objects,
-        quotas=converted.quotas,
+        objects=objects,
         cluster=cluster,
         evidence=evidence,
         bound_pods=bound,
@@ -201,6 +187,29 @@ def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
         work=work,
         groups=groups,
         ending=ending_pods(work, evidence, groups),
+    )
+
+
+def planned_quotas(
+    question: PlanQuestion, cluster: AssessedCluster, mappings: Mapping[str, str]
+) -> tuple[ConvertedQuota, ...]:
+    """Return the ResourceQuotas that count claims once a plan is prepared.
+
+    Args:
+        question: The cluster.
+        cluster: The same, assessed.
+        mappings: Resource name to the DeviceClass that the plan has map it.
+    """
+    usage = used_devices(cluster.workloads)
+    return convert_plan_quotas(
+        without_mappings(question.objects, cluster.wide_mappings),
+        question.profiles,
+        question.options,
+        question.namespace,
+        usage if knows_use(question.objects, question.unreadable) else None,
+        later_mappings={name: key for key, name in mappings.items()},
+        replaced_lines=cluster.replaced_lines,
+        left_namespaces=native_namespaces(cluster.workloads),
     )
 
 

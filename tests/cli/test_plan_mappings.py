@@ -1,0 +1,165 @@
+"""`drawbridge plan`: the DeviceClasses that have to map resource names before the first wave."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from kube.manifests.reader import read_paths
+from testing.command import drawbridge
+from testing.documents import device_class, namespace, node, resource_quota
+from testing.migration import GPU, SHARE, hami_node, plugin_node, resource_slice, workload
+from testing.plan import Objects, held_objects, planned, prepare, waves
+
+HAMI: Final = "hami-core-gpu.project-hami.io"
+NVIDIA: Final = "gpu.nvidia.com"
+NEURON: Final = "neuron.aws.com"
+NEURON_KEY: Final = "aws.amazon.com/neuron"
+TAKEN_BACK: Final = f"kubectl patch deviceclass {HAMI} --type=json"
+PARTS: Final = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.count": "4"}
+
+
+def neuron_node(name: str, **spec: Any) -> dict[str, Any]:
+    return node(name, {NEURON_KEY: "4"}, {}, {}, **spec)
+
+
+def two_vendors(*more: dict[str, Any], **spec: Any) -> Objects:
+    """Nodes of NVIDIA, and one of Neuron with a pod that keeps its resource name."""
+    return [
+        *(plugin_node("gpu-0"), plugin_node("gpu-1"), neuron_node("inf-0", **spec)),
+        *(namespace("team"), namespace("inference")),
+        *workload("web", {GPU: "1"}, ["gpu-0"]),
+        *workload("infer", {NEURON_KEY: "1"}, ["inf-0"], namespace="inference"),
+        *more,
+    ]
+
+
+def class_of_chart(resource: str = GPU) -> dict[str, Any]:
+    """HAMi's class as its chart has it."""
+    return device_class(f"device.driver == '{HAMI}'", name=HAMI, extendedResourceName=resource)
+
+
+def parts_beside_shares(place: str) -> Objects:
+    """Nodes of HAMi with a share, and one that offers parts of GPUs, whose pod keeps its resource name."""
+    return [
+        *(hami_node("hami-0"), hami_node("hami-1"), plugin_node("ts-0", 16, **PARTS)),
+        *(namespace("team"), namespace("lab")),
+        *workload("share", SHARE, ["hami-0"]),
+        *workload("part", {GPU: "1"}, ["ts-0"], namespace=place),
+    ]
+
+
+def whole_cards(*more: dict[str, Any]) -> Objects:
+    """Nodes of HAMi alone, with a pod of a whole card."""
+    nodes = [hami_node(f"hami-{number}") for number in range(3)]
+    return [*nodes, namespace("team"), *workload("train", {GPU: "1"}, ["hami-0"]), *more]
+
+
+# --- drivers that no wave needs -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["scripts", "kustomize"])
+def test_a_class_of_a_driver_that_nothing_installs_maps_nothing(tmp_path: Path, form: str) -> None:
+    """`prepare.sh` stopped at the class, which was not there, and no wave could begin."""
+    objects = two_vendors(unschedulable=True)
+    options = ("--format", form) if form == "kustomize" else ()
+
+    plan = planned(tmp_path, objects, *options)
+
+    assert "Node//inf-0" in held_objects(plan)
+    assert [NVIDIA] == list(plan["drivers"])
+    assert {GPU: NVIDIA} == plan["mappedClasses"]
+    texts = [path.read_text() for path in (tmp_path / "plan").rglob("*") if path.is_file()]
+    assert not any(f"deviceclass/{NEURON}" in text for text in texts)
+    assert not list((tmp_path / "plan").rglob(f"deviceclass.{NEURON}.yaml"))
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(objects))
+    call = ("--wave", tmp_path / "plan" / "wave-1", "--before", "-o", "json")
+    checks = json.loads(drawbridge("verify", "--snapshot", file, *call).stdout)["checks"]
+    missing = {check["object"] for check in checks if "there is none" in check["message"]}
+    assert {f"DeviceClass//{NVIDIA}"} == missing
+
+
+def test_a_class_of_a_driver_that_a_wave_needs_maps_its_name(tmp_path: Path) -> None:
+    plan = planned(tmp_path, two_vendors(neuron_node("inf-1")))
+
+    assert {} == held_objects(plan)
+    assert {GPU: NVIDIA, NEURON_KEY: NEURON} == plan["mappedClasses"]
+
+
+def test_a_class_of_a_driver_that_runs_elsewhere_maps_its_name(tmp_path: Path) -> None:
+    """Its class is there, and pods of the held node may use its devices."""
+    published = [node("inf-1"), resource_slice("inf-1", NEURON, ["neuron-0"])]
+    objects = two_vendors(*published, unschedulable=True)
+
+    plan = planned(tmp_path, objects)
+
+    assert [NVIDIA] == list(plan["drivers"])
+    assert {GPU: NVIDIA, NEURON_KEY: NEURON} == plan["mappedClasses"]
+
+
+# --- workloads that never move --------------------------------------------------------------------
+
+
+def test_pods_that_stay_with_their_plugin_need_no_class(tmp_path: Path) -> None:
+    """`prepare.sh` took the name from HAMi's class, and gave it back a few lines later."""
+    plan = planned(tmp_path, parts_beside_shares("lab"))
+
+    assert "Deployment/lab/part" in held_objects(plan)
+    assert ["team"] == [name for _, names in waves(plan) for name in names]
+    assert {} == plan["mappedClasses"]
+    assert TAKEN_BACK in prepare(tmp_path)
+    assert "change_object deviceclass/" not in prepare(tmp_path)
+
+
+def test_a_quota_counts_the_claims_of_a_class_that_maps_nothing(tmp_path: Path) -> None:
+    """It had no line for them: its line for the key was to count them, and the class did not map that."""
+    quota = resource_quota({f"requests.{GPU}": "4"})
+
+    planned(tmp_path, [*parts_beside_shares("lab"), quota])
+
+    (source,) = read_paths([str(tmp_path / "plan" / "quotas" / "team.gpus.yaml")])
+    line = f"{HAMI}.deviceclass.resource.k8s.io/devices"
+    assert line in source.document["spec"]["hard"]
+
+
+def test_pods_of_a_namespace_that_is_opted_in_keep_their_class(tmp_path: Path) -> None:
+    """Without one, the pods that their controller creates next would get claims of whole devices."""
+    plan = planned(tmp_path, parts_beside_shares("team"))
+
+    assert "Deployment/team/part" in held_objects(plan)
+    assert ["team"] == [name for _, names in waves(plan) for name in names]
+    assert {GPU: HAMI} == plan["mappedClasses"]
+    assert TAKEN_BACK not in prepare(tmp_path)
+
+
+# --- the name in HAMi's chart ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "more",
+    [[], [class_of_chart()], [device_class(f"device.driver == '{HAMI}'", name=HAMI)]],
+    ids=["before its chart is installed", "as its chart has it", "without the name"],
+)
+def test_a_name_that_the_plan_gives_to_hami_is_not_taken_back(
+    tmp_path: Path, more: list[dict[str, Any]]
+) -> None:
+    """A second plan took it back for good, since the class had it by then."""
+    plan = planned(tmp_path, whole_cards(*more))
+
+    assert {} == held_objects(plan)
+    assert {GPU: HAMI} == plan["mappedClasses"]
+    assert TAKEN_BACK not in prepare(tmp_path)
+    page = (tmp_path / "plan" / "README.md").read_text()
+    assert "`prepare.sh` takes that back" not in page
+    assert f"DeviceClass {HAMI} goes on mapping {GPU}" in page
+
+
+def test_a_name_that_hamis_chart_has_for_nobody_is_taken_back(tmp_path: Path) -> None:
+    plan = planned(tmp_path, [*parts_beside_shares("lab"), class_of_chart()])
+
+    assert {} == plan["mappedClasses"]
+    assert TAKEN_BACK in prepare(tmp_path)
+    assert "`prepare.sh` takes that back" in (tmp_path / "plan" / "README.md").read_text()
