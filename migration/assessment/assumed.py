@@ -5,6 +5,7 @@ attributes and capacities, unless a driver of their kind publishes some there. E
 says so.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -151,12 +152,15 @@ def assume_inventory(
         if node.published or node.source is None:
             continue
         by_driver: dict[str, list[Mapping[str, Any]]] = {}
+        counts = Counter(device.key for device in node.legacy)
         for index, device in enumerate(node.legacy):
             target = target_of(device, node.source)
             if target is None:
                 continue
             targets.setdefault(target.class_name, target)
-            by_driver.setdefault(target.profile.driver, []).append(_device(device, target, index))
+            by_driver.setdefault(target.profile.driver, []).append(
+                _device(device, target, index, counts[device.key])
+            )
         for driver, devices in sorted(by_driver.items()):
             slices += _slices(node.node, driver, devices)
     classes = [
@@ -214,10 +218,16 @@ def _slices(node: str, driver: str, devices: list[Mapping[str, Any]]) -> Iterato
         )
 
 
-def _device(device: LegacyDevice, target: Target, index: int) -> Mapping[str, Any]:
+def _device(device: LegacyDevice, target: Target, index: int, count: int) -> Mapping[str, Any]:
+    """Return a device as its driver would publish it.
+
+    Args:
+        index: The place among the devices of its node.
+        count: The number of devices of its name on the node.
+    """
     profile = target.device
     attributes: dict[str, Any] = {name: {"string": text} for name, text in profile.where.items()}
-    attributes |= _named_attributes(device, target.named)
+    attributes |= _named_attributes(device, target.named, count)
     if profile.unique is not None:
         attributes[profile.unique] = {"string": device.uuid[:64] or f"device-{index}"}
     if profile.attributes.model is not None and device.model:
@@ -235,12 +245,14 @@ def _device(device: LegacyDevice, target: Target, index: int) -> Mapping[str, An
 
 
 def _named_attributes(
-    device: LegacyDevice, named_devices: NamedDevices | None
+    device: LegacyDevice, named_devices: NamedDevices | None, count: int
 ) -> Mapping[str, Any]:
-    """Return the attributes that distinguish devices of a name, for a driver of any vendor."""
+    """Return the attributes that requests of a name select by, for a driver of any vendor."""
     if named_devices is None:
         return {}
     attributes = {name: _attribute(value) for name, value in named_devices.where.items()}
+    if isinstance(named_devices.count_attribute, str):
+        attributes[named_devices.count_attribute] = _attribute(count)
     for name, text in (
         (named_devices.short_name, device.key.partition("/")[2]),
         (named_devices.full_name, device.key),
