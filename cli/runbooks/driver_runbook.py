@@ -16,13 +16,23 @@ from migration.plan.facts.vendors import (
     HAMI_DRIVER,
     NVIDIA,
     NVIDIA_LABEL,
+    TPU_DRIVER,
 )
 from migration.plan.model.plan import DriverNodes, DriverRelease, DriverValues, Plan
 
 DRIVER_ROOT: Final = "/run/nvidia/driver"
 SELECTOR_VALUE: Final = "kubeletPlugin.nodeSelector"
 TOLERATIONS_VALUE: Final = "kubeletPlugin.tolerations"
-"""Values of NVIDIA's chart and of HAMi's, which is made after it."""
+"""Values of NVIDIA's chart, and of HAMi's and Google's, which are made after it."""
+_CHARTS: Final = {
+    HAMI_DRIVER: "HAMi's chart, hami-dra-driver",
+    TPU_DRIVER: "Google's chart, dra-driver-google-tpu",
+}
+"""The charts of other drivers that have these values."""
+_TPU_NODES: Final = "cloud.google.com/gke-tpu-dra-driver=true"
+"""The label of the only nodes that the affinity in Google's chart allows.
+
+Source: kubernetes-sigs/dra-driver-google-tpu 2821f13, deployments/helm/dra-driver-google-tpu/values.yaml."""
 DRIVER_VALUES: Final = "driver-values.yaml"
 """A file of the plan's folder that a person writes: the values that the driver's release has to keep."""
 _AFFINITY_VALUE: Final = "kubeletPlugin.affinity"
@@ -94,21 +104,26 @@ def _by_hand_lines(driver: str, label: str, values: DriverValues) -> Iterator[st
     """Yield the comments on the chart of another driver, for a person."""
     yield comment(f"{driver}: first install its chart, so that its DaemonSet has the node selector")
     yield comment(f"  {label}")
-    if driver != HAMI_DRIVER:
+    if driver not in _CHARTS:
         if values.tolerations:
             yield "# and these tolerations, for the taints of its nodes:"
             yield comment(f"  {_json(values.tolerations)}")
         return
     key, _, value = label.partition("=")
-    root = _root(values, has_operator=values.has_operator_driver)
+    root = _root(values, has_operator=values.has_operator_driver) if driver == HAMI_DRIVER else ""
+    affinity = (f"--set={_AFFINITY_VALUE}=null",) if driver == TPU_DRIVER else ()
     flags = command(
         *((f"--set=nvidiaDriverRoot={root}",) if root else ()),
         *(_NO_PRIORITY[1:] if values.gke_roots else ()),
+        *affinity,
         *_toleration_flags(values),
         f"--set-string={SELECTOR_VALUE}.{key.replace('.', chr(92) + '.')}={value}",
     )
-    yield "# With HAMi's chart, hami-dra-driver, these are the flags of helm:"
+    yield f"# With {_CHARTS[driver]}, these are the flags of helm:"
     yield comment(f"  {flags}")
+    if affinity:
+        yield f"# The affinity of the chart leaves out nodes without {_TPU_NODES}: the driver would not come"
+        yield "# to a switched node."
     yield from _gke_lines(values, has_operator=values.has_operator_driver)
     if root == DRIVER_ROOT:
         yield f"# {DRIVER_ROOT} is where the GPU Operator's driver container has the libraries: with /, the value of"

@@ -8,11 +8,12 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from testing.documents import namespace
+from testing.documents import namespace, node
 from testing.migration import SHARE, daemon_set, hami_node, plugin_node, workload
 from testing.plan import planned, prepare
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
+TPU: Final = "tpu.google.com"
 LABEL: Final = "drawbridge.internal/dra-driver"
 SELECTOR: Final = (
     rf"'--set-string=kubeletPlugin.nodeSelector.drawbridge\.internal/dra-driver={HAMI}'"
@@ -65,6 +66,21 @@ def test_hamis_driver_finds_the_libraries_of_the_operators_driver(
         f"'--set-json=kubeletPlugin.tolerations={json.dumps([TEAM], separators=(',', ':'))}'"
     )
     assert f"#   {root}{tolerations} {SELECTOR}\n" in prepare(tmp_path)
+
+
+def test_googles_driver_comes_to_nodes_without_the_label_of_its_chart(tmp_path: Path) -> None:
+    """Its chart has an affinity beside the node selector, so a switched node had no driver."""
+    taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
+    nodes = [tainted(node(f"tpu-{number}", {"google.com/tpu": "4"}), taint) for number in range(2)]
+
+    planned(tmp_path, nodes)
+
+    tolerations = (
+        '[{"key":"google.com/tpu","operator":"Equal","value":"present","effect":"NoSchedule"}]'
+    )
+    flags = f"'--set-json=kubeletPlugin.tolerations={tolerations}' {SELECTOR.replace(HAMI, TPU)}"
+    assert f"#   --set=kubeletPlugin.affinity=null {flags}\n" in prepare(tmp_path)
+    assert "cloud.google.com/gke-tpu-dra-driver=true" in prepare(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from migration.plan.model.plan import Wave
 
 NVIDIA: Final = "gpu.nvidia.com"
 HAMI_DRIVER: Final = "hami-core-gpu.project-hami.io"
+TPU_DRIVER: Final = "tpu.google.com"
 CHART_MAPPINGS: Final = {HAMI_DRIVER: "nvidia.com/gpu"}
 """DRA driver to the resource name that its chart has its DeviceClass map, though the name means devices of another
 driver. Source: Project-HAMi/k8s-dra-driver chart/hami-dra-driver."""
@@ -87,7 +88,7 @@ _VENDORS: Final = (
         ("rbln-device-plugin", "rbln-k8s-device-plugin", "rebellions/k8s-device-plugin"),
     ),
     PluginVendor(
-        "tpu.google.com",
+        TPU_DRIVER,
         ("google.com/tpu",),
         ("tpu-device-plugin",),
         "gke-no-default-tpu-device-plugin=true",
