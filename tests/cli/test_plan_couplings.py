@@ -106,11 +106,11 @@ def test_a_namespace_with_nodes_waits_for_no_job_though_other_nodes_are_left(
     """One node without work that fits in no wave made it wait for the Job of another namespace."""
     objects = [
         *(node("dra-0"), hami_node("hami-0"), plugin_node("gpu-0")),
-        *(namespace("team"), namespace("other")),
+        *(namespace("team"), namespace("other"), namespace("whole")),
         resource_slice(hami_gpu(), driver=HAMI, node="dra-0"),
         *running_job("train", SHARE, ["hami-0"], namespace="other"),
         *workload("web", SHARE, ["hami-0"]),
-        *workload("full", {GPU: "4"}, ["gpu-0"]),
+        *workload("full", {GPU: "4"}, ["gpu-0"], namespace="whole"),
     ]
 
     plan = planned(tmp_path, objects, "--wave-nodes", 2, "--spare-nodes", 0)

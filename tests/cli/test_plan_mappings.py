@@ -42,7 +42,7 @@ def class_of_chart(resource: str = GPU) -> dict[str, Any]:
 
 
 def parts_beside_shares(place: str) -> Objects:
-    """Nodes of HAMi with a share, and one that offers parts of GPUs, whose pod keeps its resource name."""
+    """Nodes of HAMi with a share, and a node with parts of GPUs and a pod with its resource name."""
     return [
         *(hami_node("hami-0"), hami_node("hami-1"), plugin_node("ts-0", 16, **PARTS)),
         *(namespace("team"), namespace("lab")),
@@ -62,7 +62,7 @@ def whole_cards(*more: dict[str, Any]) -> Objects:
 
 @pytest.mark.parametrize("form", ["scripts", "kustomize"])
 def test_a_class_of_a_driver_that_nothing_installs_maps_nothing(tmp_path: Path, form: str) -> None:
-    """`prepare.sh` stopped at the class, which was not there, and no wave could begin."""
+    """`prepare.sh` stopped at a missing class, and no wave could begin."""
     objects = two_vendors(unschedulable=True)
     options = ("--format", form) if form == "kustomize" else ()
 
@@ -133,6 +133,46 @@ def test_pods_of_a_namespace_that_is_opted_in_keep_their_class(tmp_path: Path) -
     assert ["team"] == [name for _, names in waves(plan) for name in names]
     assert {GPU: HAMI} == plan["mappedClasses"]
     assert TAKEN_BACK not in prepare(tmp_path)
+
+
+@pytest.mark.parametrize("spec", [{"unschedulable": True}, {}], ids=["cordoned", "not drainable"])
+def test_pods_without_a_class_keep_their_namespace_from_a_move_as_a_whole(
+    tmp_path: Path, spec: dict[str, bool]
+) -> None:
+    """No class maps their name, and with the label of the namespace their next pods would get claims of HAMi."""
+    own_node = {**plugin_node("gpu-0"), "spec": spec}
+    objects = [hami_node("hami-0"), hami_node("hami-1"), own_node, namespace("team")]
+    objects += [*workload("share", SHARE, ["hami-0"]), *workload("web", {GPU: "1"}, ["gpu-0"])]
+
+    plan = planned(tmp_path, objects)
+
+    assert {} == plan["mappedClasses"]
+    assert [] == [name for _, names in waves(plan) for name in names]
+    moved = [entry for wave in plan["waves"] for entry in wave["workloads"]]
+    assert [("Deployment/team/share", True)] == [
+        (entry["object"], entry["labelled"]) for entry in moved
+    ]
+    assert f"pods of Deployment/team/web keep {GPU}" in held_objects(plan)["Namespace//team"]
+    switched = {name for names, _ in waves(plan) for name in names}
+    assert {"hami-0", "hami-1"} == switched
+
+
+@pytest.mark.parametrize("has_class", [False, True])
+def test_pods_of_a_vendor_without_a_class_are_left_to_their_plugin(
+    tmp_path: Path, *, has_class: bool
+) -> None:
+    """The webhook leaves them alone as long as the class is not there."""
+    chart = device_class(f"device.driver == '{NEURON}'", name=NEURON)
+    objects = [hami_node("hami-0"), hami_node("hami-1"), neuron_node("inf-0", unschedulable=True)]
+    objects += [namespace("team"), *workload("share", SHARE, ["hami-0"])]
+    objects += [*workload("infer", {NEURON_KEY: "1"}, ["inf-0"]), *([chart] if has_class else [])]
+
+    plan = planned(tmp_path, objects)
+
+    assert {} == plan["mappedClasses"]
+    opted_in = [name for _, names in waves(plan) for name in names]
+    assert ([] if has_class else ["team"]) == opted_in
+    assert has_class is ("Namespace//team" in held_objects(plan))
 
 
 # --- the name in HAMi's chart ---------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The plan of a migration, from the objects of a cluster. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from migration.assessment.blockers import (
 from migration.assessment.evidence import cluster_uid, text_map
 from migration.assessment.gates import check_shares
 from migration.assessment.node_devices import NodeDevices, Source
+from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.quota_conversion import ConvertedQuota
 from migration.plan.facts.confirmed import read_releases
 from migration.plan.facts.device_plugins import DevicePlugins, confirmed_labels
@@ -64,7 +65,12 @@ from migration.plan.planning.cron_jobs import with_cron_jobs
 from migration.plan.planning.daemon_sets import daemon_sets_by_node
 from migration.plan.planning.emptied import guarded_pods, with_emptied
 from migration.plan.planning.free_by_kind import node_kinds, with_free_by_kind
-from migration.plan.planning.mappings import planned_mappings, publishing_drivers
+from migration.plan.planning.mappings import (
+    held_in_parts,
+    planned_mappings,
+    publishing_drivers,
+    unmapped_workloads,
+)
 from migration.plan.planning.namespaces import invalid_name, split_namespaces, split_uncreated
 from migration.plan.planning.node_uses import nodes_by_use
 from migration.plan.planning.prepared import (
@@ -147,25 +153,28 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         Held(object="Cluster//", reason=blocker.message, fix=blocker.fix)
         for blocker in (*check_version(question.version), *check_readable(question.unreadable))
     ]
+    vocabularies = vocabularies_in_force(question.options, question.profiles)
     waves = Waves(waves=(), held=tuple(obstacles))
+    planned, mappings = _preparation(prepared, question, waves, candidates)
     usable: Mapping[str, frozenset[str]] = {}
-    if not obstacles:
-        planner = prepared.planner(policy)
+    in_parts: dict[str, list[AssessedWorkload]] = {}
+    while not obstacles:
+        planner = prepared.planner(policy, in_parts)
         waves = planner.plan(candidates, namespaces, stage, progress)
         usable = planner.usable_nodes()
-    # What no wave needs is not prepared; where there is no wave, the preparation of all shows what is missing.
-    planned = [node for wave in waves.waves for node in wave.nodes] or [
-        entry.node for entry in candidates
-    ]
+        planned, mappings = _preparation(prepared, question, waves, candidates)
+        unmapped = unmapped_workloads(
+            *(prepared.cluster.workloads, mappings),
+            {name for wave in waves.waves for name in wave.namespaces},
+            {source.name for source in question.objects if source.kind == "DeviceClass"},
+            vocabularies,
+        )
+        if not unmapped or progress.stops():
+            break
+        # Their pods would get claims with the label of the namespace, so the others get labels of their own.
+        in_parts |= unmapped
     drivers = sorted({driver for node in planned for driver in node.devices})
     driver_labels = {driver: "=".join(driver_label(driver)) for driver in drivers}
-    mappings = planned_mappings(
-        *(prepared.cluster.workloads, question.profiles),
-        mapped=extended_resources(prepared.cluster.state.classes.values()),
-        drivers={*drivers, *publishing_drivers(prepared.objects)},
-        held={entry.object for entry in waves.held},
-        opted_in=stage.opted_in.union(*(wave.namespaces for wave in waves.waves)),
-    )
     quotas = planned_quotas(question, prepared.cluster, mappings)
     plan = Plan(
         kubernetes_version=question.version,
@@ -215,13 +224,12 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
                 strict=True,
             )
         ),
-        held=(*releases.held_steps(), *blocked, *waves.held),
+        held=(*releases.held_steps(), *blocked, *waves.held, *held_in_parts(in_parts)),
         quotas=quota_files(quotas),
         quota_effects=quota_effects(quotas),
         quota_lines=quota_lines(quotas),
         replaced_lines=removable_lines(prepared.cluster.replaced_lines),
     )
-    vocabularies = vocabularies_in_force(question.options, question.profiles)
     plan = with_environment(
         *(plan, question.objects, vocabularies),
         nodes_by_use=nodes_by_use(prepared.cluster, live_nodes),
@@ -245,6 +253,30 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         plan=msgspec.structs.replace(plan, waves=counted),
         quotas=quota_documents(quotas),
         details=all_details,
+    )
+
+
+def _preparation(
+    prepared: PreparedCluster,
+    question: PlanQuestion,
+    waves: Waves,
+    candidates: Iterable[Candidate],
+) -> tuple[Sequence[PlannedNode], Mapping[str, str]]:
+    """Return the nodes that drivers are prepared for, and resource name to the DeviceClass that has to map it.
+
+    What no wave needs is not prepared; where there is no wave, the preparation of all shows what is missing.
+    """
+    planned = [node for wave in waves.waves for node in wave.nodes] or [
+        entry.node for entry in candidates
+    ]
+    drivers = {driver for node in planned for driver in node.devices}
+    opted_in = prepared.stage().opted_in.union(*(wave.namespaces for wave in waves.waves))
+    return planned, planned_mappings(
+        *(prepared.cluster.workloads, question.profiles),
+        mapped=extended_resources(prepared.cluster.state.classes.values()),
+        drivers=drivers | publishing_drivers(prepared.objects),
+        unmoved={entry.object for entry in waves.held},
+        opted_in=opted_in,
     )
 
 

@@ -1,12 +1,23 @@
 """The DeviceClasses that a plan has map resource names. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
 
+from findings.text import join_names
 from kube.manifests.source import SourceObject
 from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.facts.vendors import CHART_MAPPINGS
+from migration.plan.model.plan import Held
+from translation.model.intents import Vocabulary
 from translation.profiles.profile import Profile
+from translation.reading.arbiter import OTHER_VENDORS
+
+_NOT_WHOLE: Final = (
+    "it cannot move as a whole: pods of {} keep {}, which no DeviceClass maps while no wave installs the driver, so the next "
+    "ones would get claims; other Deployments and StatefulSets of it move by themselves"
+)
+_SEPARATE: Final = "have the nodes of these pods switched, too, or move the pods to a namespace of their own; then plan again from a new snapshot"
 
 
 def planned_mappings(
@@ -15,7 +26,7 @@ def planned_mappings(
     *,
     mapped: Mapping[str, str],
     drivers: Collection[str],
-    held: Collection[str],
+    unmoved: Collection[str],
     opted_in: Collection[str],
 ) -> dict[str, str]:
     """Return resource name to the DeviceClass that has to map it before the first wave, for native workloads.
@@ -29,7 +40,7 @@ def planned_mappings(
         profiles: Driver to profile.
         mapped: Resource name to the DeviceClass that maps it today.
         drivers: The drivers that are installed by then.
-        held: The workloads that never move, as `Kind/namespace/name`.
+        unmoved: The workloads that never move, as `Kind/namespace/name`.
         opted_in: The namespaces that are opted in as a whole by the end.
     """
     classes = frozenset[str]().union(
@@ -39,7 +50,7 @@ def planned_mappings(
         sorted(
             (key, name)
             for workload in workloads
-            if workload.key.reference not in held or workload.key.namespace in opted_in
+            if workload.key.reference not in unmoved or workload.key.namespace in opted_in
             for key, name in (*workload.unmapped.items(), *_mapped_by_charts(workload, mapped))
             if name in classes
         )
@@ -54,6 +65,53 @@ def _mapped_by_charts(
         name = mapped.get(key, "")
         if CHART_MAPPINGS.get(name) == key:
             yield key, name
+
+
+def unmapped_workloads(
+    workloads: Iterable[AssessedWorkload],
+    mappings: Mapping[str, str],
+    namespaces: Collection[str],
+    classes: Collection[str],
+    vocabularies: Mapping[str, Vocabulary],
+) -> dict[str, list[AssessedWorkload]]:
+    """Return namespace to its native workloads with next pods that get claims, since no class maps their names.
+
+    Pods with devices of other vendors than NVIDIA are left to their device plugin while the class is not there.
+
+    Args:
+        workloads: The cluster's workloads.
+        mappings: Resource name to the DeviceClass that the plan has map it.
+        namespaces: The namespaces that waves opt in as a whole.
+        classes: The DeviceClasses of the cluster.
+        vocabularies: The vocabularies in force, by name.
+    """
+    vendors = [vocabularies[name] for name in OTHER_VENDORS if name in vocabularies]
+    unmapped: dict[str, list[AssessedWorkload]] = {}
+    for workload in workloads:
+        names = {
+            key: name
+            for key, name in workload.unmapped.items()
+            if key not in mappings and " " not in name
+        }
+        is_left = any(
+            name not in classes and any(vendor.handles(key) for vendor in vendors)
+            for key, name in names.items()
+        )
+        if names and not is_left and workload.key.namespace in namespaces:
+            unmapped.setdefault(workload.key.namespace, []).append(workload)
+    return unmapped
+
+
+def held_in_parts(unmapped: Mapping[str, Iterable[AssessedWorkload]]) -> Iterator[Held]:
+    """Yield the namespaces that are never opted in as a whole because of their native workloads."""
+    for namespace, workloads in sorted(unmapped.items()):
+        names = join_names(sorted(workload.key.reference for workload in workloads))
+        keys = sorted({key for workload in workloads for key in workload.unmapped})
+        yield Held(
+            object=f"Namespace//{namespace}",
+            reason=_NOT_WHOLE.format(names, ", ".join(keys)),
+            fix=_SEPARATE,
+        )
 
 
 def publishing_drivers(objects: Iterable[SourceObject]) -> frozenset[str]:

@@ -98,8 +98,12 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
         references = [workload.key.reference for workload in self.cluster.workloads]
         return {reference: _nodes_of(self.groups[reference]) for reference in references}
 
-    def planner(self, policy: Policy) -> Planner:
-        """Return the planner of the cluster."""
+    def planner(self, policy: Policy, partial: Collection[str] = ()) -> Planner:
+        """Return the planner of the cluster.
+
+        Args:
+            partial: The namespaces that are never opted in as a whole.
+        """
         read = read_cards(self.cluster.nodes, self.live_nodes, self.groups)
         cards = {PodKey(*key): names for key, names in read.items()}
         placer = Placer(
@@ -113,7 +117,9 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
         )
         divisible = divisible_workloads(self.groups.values())
         return Planner(
-            self.cluster, self.live_nodes, placer, policy, self.bound_pods, divisible=divisible
+            *(self.cluster, self.live_nodes, placer, policy, self.bound_pods),
+            divisible=divisible,
+            partial=partial,
         )
 
     def stage(self) -> Stage:

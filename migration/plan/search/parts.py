@@ -47,30 +47,36 @@ def whole_namespaces(
 
 
 def servable_parts(
-    parts: Sequence[Part],
+    names: Iterable[str],
     unserved: Collection[str],
     workloads: Sequence[AssessedWorkload],
     selected: Collection[str],
     divisible: Collection[str],
+    *,
+    partial: Collection[str] = (),
 ) -> tuple[Part, ...]:
-    """Return parts without the workloads that no node would serve with claims.
+    """Return namespaces as parts, without the workloads that no node would serve with claims.
 
     A namespace with such a workload is never opted in as a whole.
 
     Args:
-        parts: Whole namespaces.
+        names: The namespaces.
         unserved: The workloads that stay as they are, as `Kind/namespace/name`.
         workloads: The cluster's workloads.
         selected: Workloads that have claims already.
         divisible: Workloads that can get claims by themselves.
+        partial: Further namespaces that are never opted in as a whole.
     """
     incomplete = {
-        workload.key.namespace
-        for workload in workloads
-        if workload.key.reference in unserved and workload.outcome is not Outcome.NATIVE
+        *partial,
+        *(
+            workload.key.namespace
+            for workload in workloads
+            if workload.key.reference in unserved and workload.outcome is not Outcome.NATIVE
+        ),
     }
     servable: list[Part] = []
-    for part in parts:
+    for part in whole_namespaces(names, workloads):
         if part.namespace in incomplete:
             servable += [
                 Part(namespace=part.namespace, workloads=(workload.key.reference,))

@@ -34,7 +34,6 @@ from migration.plan.search.parts import (
     Part,
     divide,
     servable_parts,
-    whole_namespaces,
 )
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.rivals import with_rivals
@@ -96,6 +95,7 @@ class Planner:
         bound_pods: Collection[tuple[str, str]] = (),
         *,
         divisible: Collection[str],
+        partial: Collection[str] = (),
     ) -> None:
         """Prepare the planner.
 
@@ -106,8 +106,9 @@ class Planner:
             policy: The sizes of waves.
             bound_pods: Namespace and name of the pods with a volume of one node.
             divisible: The workloads that can get claims by themselves, before the rest of their namespace.
+            partial: The namespaces that are never opted in as a whole.
         """
-        self._divisible = divisible
+        self._divisible, self._partial = divisible, partial
         self._bound = bound_pods
         self._cluster = cluster
         self._workloads = cluster.workloads
@@ -176,11 +177,12 @@ class Planner:
         names = {entry.object for entry in barred}
         candidates = [entry for entry in candidates if f"Node//{entry.node.name}" not in names]
         parts = servable_parts(
-            whole_namespaces(namespaces, self._workloads),
+            namespaces,
             self._unmovable,
             self._workloads,
             start.selected,
             self._divisible,
+            partial=self._partial,
         )
         begin = self._begin(stage, candidates, parts)
         self._losses = NodeLosses.today(self._placer, begin, self._policies[0].spare_nodes)
