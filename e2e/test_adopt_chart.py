@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -12,10 +13,10 @@ import yaml
 from admission.fence import is_part_current
 from admission.quota_gates import gate_documents
 from admission.webhook_configuration import configuration, validating_configuration
-from e2e.access import Access, Object
+from e2e.access import Access, Object, stream
 from e2e.chart import CHART, DEFINITIONS, RELEASE, key_of, run_helm, template
 from e2e.cluster import Cluster
-from e2e.drawbridge import ROOT, rendered
+from e2e.drawbridge import CERTIFICATES, ROOT, Drawbridge, rendered
 from kube.names import CONFIGURATION, NAMESPACE
 from translation.cluster.snapshot import Mode
 from translation.reading.arbiter import VOCABULARIES
@@ -25,6 +26,9 @@ TIMEOUT_S: Final = 60.0
 OPT_OUT: Final = ("--set", "mode=OptOut")
 REINSTALL: Final = ("--server-side=false",)
 """Helm 4.0.0 cannot adopt definitions by server-side apply."""
+OVERWRITE: Final = ("--server-side=true", "--force-conflicts")
+"""Flags of Helm 4 for fields that the processes have written since."""
+RENAMED: Final = "example.com/renamed-gpu"
 _LABELS: Final = frozenset({"app.kubernetes.io/managed-by", "helm.sh/chart"})
 _CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _SETTINGS: Final = ("ConfigMap", NAMESPACE, "drawbridge-settings")
@@ -421,6 +425,100 @@ def test_install_upgrade_rollback_and_uninstall(release: Cluster) -> None:
     run("upgrade", RELEASE, CHART, "--reset-then-reuse-values", "--set", "mode=Shadow")
     run("uninstall", RELEASE)
     assert {name: release.get("crd", name)["metadata"]["uid"] for name in DEFINITIONS} == kept
+
+
+@pytest.mark.parametrize("cluster", [{}], indirect=True)
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_the_notes_say_what_to_unlock_before_an_uninstall(cluster: Cluster, is_whole: bool) -> None:
+    flags = ("--set", f"bridge.enabled={is_whole},driver.enabled={is_whole}".lower())
+    install = ("install", RELEASE, CHART, "--namespace", NAMESPACE, "--dry-run=server", *flags)
+
+    notes = run_helm(*install, kubeconfig=cluster.kubeconfig).partition("\nNOTES:\n")[2]
+
+    assert "in mode OptIn" in notes
+    for command in (
+        "kubectl drawbridge bridge release DRIVER --apply",
+        "kubectl drain NODE --ignore-daemonsets",
+    ):
+        assert (f"\n   {command}\n" in f"{notes}\n") is is_whole
+
+
+def _expressions(cluster: Cluster) -> str:
+    """Return the match conditions of the webhook of pods, as text."""
+    return json.dumps(
+        cluster.get(_CONFIGURATIONS[0], CONFIGURATION)["webhooks"][0]["matchConditions"]
+    )
+
+
+@contextmanager
+def _certificate_controller(cluster: Cluster, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Run the certificate controller of the chart beside a cluster, and wait for its keys."""
+    wanted = ("Deployment", NAMESPACE, CERTIFICATES)
+    (deployment,) = (document for document in template() if key_of(document) == wanted)
+    processes = Drawbridge(cluster, [deployment], settings)
+    processes.start(CERTIFICATES)
+    try:
+        cluster.wait_until(
+            lambda: RENAMED in _expressions(cluster), "the keys are written", timeout_s=TIMEOUT_S
+        )
+        yield
+    finally:
+        processes.stop(CERTIFICATES)
+
+
+@pytest.mark.parametrize("cluster", [{}], indirect=True)
+def test_an_upgrade_of_helm_4_needs_a_flag_where_the_processes_wrote_keys(release: Cluster) -> None:
+    """It applies on the server: a value of another manager is a conflict."""
+
+    def run(*arguments: str | Path, fails: bool = False) -> str:
+        where = ("--namespace", NAMESPACE)
+        return run_helm(*arguments, *where, kubeconfig=release.kubeconfig, fails=fails)
+
+    def failure_policy() -> str:
+        stored = release.get(_CONFIGURATIONS[0], CONFIGURATION)
+        policy: str = stored["webhooks"][0]["failurePolicy"]
+        return policy
+
+    settings = {"translation": {"renamedKeys": {RENAMED: "nvidia.com/gpu"}}}
+    values = ("--set-json", f"settings={json.dumps(settings)}")
+    upgrade = ("upgrade", RELEASE, CHART, "--reset-then-reuse-values", "--set")
+    run("install", RELEASE, CHART, "--create-namespace", "--set", "mode=Shadow", *values)
+    with _certificate_controller(release, settings):
+        assert "conflict" in run(*upgrade, "mode=OptIn", fails=True)
+        assert failure_policy() == "Ignore"
+
+        for mode, flags, policy in (
+            ("OptIn", OVERWRITE, "Fail"),
+            ("Shadow", ("--server-side=false",), "Ignore"),
+            # So it is from then on.
+            ("OptIn", (), "Fail"),
+            ("Shadow", OVERWRITE, "Ignore"),
+        ):
+            run(*upgrade, f"mode={mode}", *flags)
+            assert failure_policy() == policy
+            release.wait_until(
+                lambda: RENAMED in _expressions(release), "the keys are back", timeout_s=TIMEOUT_S
+            )
+    run("uninstall", RELEASE)
+
+
+@pytest.mark.parametrize("cluster", [{}], indirect=True)
+def test_so_does_kubectl_that_applies_on_the_server(release: Cluster) -> None:
+    settings = {"translation": {"renamedKeys": {RENAMED: "nvidia.com/gpu"}}}
+    apply = ("apply", "--server-side", "-f", "-")
+    objects = stream(rendered(release, MANIFESTS / "overlays" / "opt-in"))
+    release.kubectl(*apply, input=objects)
+    try:
+        with _certificate_controller(release, settings):
+            conflict = release.kubectl(*apply, input=objects, check=False)
+            assert conflict.returncode
+            assert "conflict" in conflict.stderr
+            release.kubectl(*apply, "--force-conflicts", input=objects)
+            release.wait_until(
+                lambda: RENAMED in _expressions(release), "the keys are back", timeout_s=TIMEOUT_S
+            )
+    finally:
+        release.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", input=objects)
 
 
 @pytest.mark.parametrize("cluster", [{}], indirect=True)
