@@ -15,13 +15,13 @@ from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 from sidecar.model.protocol import GroupRequest
 from sidecar.plan.nominations import (
-    KeptForPods,
     by_importance,
-    is_nominated,
     nominated_node,
+    nominated_placement,
     priority_of,
 )
 from sidecar.plan.occupancy import Occupancy, with_allocated, without_claims
+from sidecar.plan.placement import with_allocation
 from sidecar.plan.preemption import freed_claims, freed_claims_of_nodes
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
@@ -83,19 +83,20 @@ def assume(
     budget = SearchBudget(snapshot.cluster.costs, RIVALS_STEPS)
     assumed_claims = list(allocated)
     unknown_nodes: set[str] = set()
-    kept_for_pods = KeptForPods(
-        occupancy, snapshot, awaits_victims=any(map(is_nominated, request.pods))
-    )
     for rival in rivals:
         node = nominated_node(rival)
         if budget.is_spent:
             unknown_nodes.add(node)
-        else:
-            assumed_claims += kept_for_pods.add(rival, node, budget)
+            continue
+        placement = nominated_placement(occupancy, rival, node, snapshot, budget)
+        for claim, result in placement.allocations if placement is not None else ():
+            allocated_claim = with_allocation(claim, result)
+            assumed_claims.append(allocated_claim)
+            occupancy = with_allocated(occupancy, allocated_claim, features, snapshot.quotas)
     return Assumption(
         released=tuple(gone.values()),
         allocated=tuple(assumed_claims),
-        occupancy=kept_for_pods.occupancy,
+        occupancy=occupancy,
         unknown_nodes=frozenset(unknown_nodes),
     )
 

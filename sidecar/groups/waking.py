@@ -125,8 +125,7 @@ class _Plan:
     def in_order(self, waiting: Iterable[WaitingPod]) -> Sequence[WaitingPod | Keep]:
         """Return pods and groups, the most important first; after a group that keeps devices comes its keep.
 
-        Of equal priority those that are nominated come first, as devices are kept for them. A pod gets its node in
-        spite of what is kept for groups; a group leaves that alone.
+        Of equal priority those that are nominated come before others, as devices are kept for them, too.
         """
         keeps = {keep.group: 2 * rank for rank, keep in enumerate(self._snapshot.keeps)}
         turns: list[tuple[tuple[int, int, int], WaitingPod | Keep]] = [
@@ -136,8 +135,6 @@ class _Plan:
             priority, number = entry.importance
             is_nominated = self._is_nominated(entry)
             turn = keeps.get(entry.uid, 2 * len(keeps) + (not is_nominated))
-            if is_nominated and entry.group is None:
-                turn = -1
             turns.append(((priority, turn, number), entry))
         return [entry for _, entry in sorted(turns, key=lambda turn: turn[0])]
 

@@ -297,7 +297,7 @@ class _Question:
         """
         cluster, budget = self._snapshot.cluster, self._budget
         occupancy, unknown_nodes = with_rivals(
-            self._pod, self._snapshot.occupancy, self._rivals, self._snapshot, budget
+            self._snapshot.occupancy, self._rivals, self._snapshot, budget
         )
         names = [node.name for node in nodes]
         occupancy = with_keeps(occupancy, keeps, names, self._snapshot)

@@ -3,37 +3,18 @@
 Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/runtime, RunFilterPluginsWithNominatedPods.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import starmap
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
-from allocator.model.devices import DeviceId, PoolId
-from allocator.model.feature_gates import Features
+from allocator.model.devices import PoolId
 from allocator.model.requests import PendingClaims
 from allocator.pods.claims import Name, PodClaims, allocation_of, claim_name
 from kube.api.core import Pod
-from kube.api.resource import DeviceRequestAllocationResult, ResourceClaim
-from kube.quantity import Quantity
+from kube.api.resource import ResourceClaim
 from sidecar.commit.writes import consumers
 from sidecar.model.rejections import Rejection
-from sidecar.plan.occupancy import (
-    Keep,
-    Occupancy,
-    charges_of,
-    with_kept,
-    with_use,
-    without_claims,
-)
-from sidecar.plan.placement import (
-    NODE_STEPS,
-    Placement,
-    place,
-    resolve,
-    with_allocation,
-    with_placement,
-)
+from sidecar.plan.occupancy import Keep, Occupancy, with_kept, without_claims
+from sidecar.plan.placement import NODE_STEPS, Placement, place, resolve, with_placement
 from sidecar.plan.pod_claims import find_placeable_claims
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
@@ -126,176 +107,47 @@ def _with_shared_budget(pod: Pod, rivals: Iterable[Pod], snapshot: Snapshot) -> 
 
 
 def with_rivals(
-    pod: Pod,
-    occupancy: Occupancy,
-    rivals: Iterable[Pod],
-    snapshot: Snapshot,
-    budget: SearchBudget,
+    occupancy: Occupancy, rivals: Iterable[Pod], snapshot: Snapshot, budget: SearchBudget
 ) -> tuple[Occupancy, frozenset[str]]:
-    """Return the occupancy with the devices kept from a pod, and the nodes of nominated pods not reached in time."""
-    kept_for_pods = KeptForPods(occupancy, snapshot, awaits_victims=is_nominated(pod))
+    """Return the occupancy with nominated pods on their nodes, and the nodes of those that it was too late for."""
     unknown_nodes: set[str] = set()
     for rival in rivals:
         node = nominated_node(rival)
         if budget.is_spent:
             unknown_nodes.add(node)
         else:
-            kept_for_pods.add(rival, node, budget)
-    return kept_for_pods.occupancy, frozenset(unknown_nodes)
+            occupancy = with_nominated(occupancy, rival, node, snapshot, budget)
+    return occupancy, frozenset(unknown_nodes)
 
 
-class KeptForPods:
-    """The devices and amounts kept for nominated pods, one after the other.
+def with_nominated(
+    occupancy: Occupancy, pod: Pod, node: str, snapshot: Snapshot, budget: SearchBudget
+) -> Occupancy:
+    """Return the occupancy with a nominated pod on a node; the same if it needs no devices, or gets none."""
+    placement = nominated_placement(occupancy, pod, node, snapshot, budget)
+    if placement is None:
+        return occupancy
+    return with_placement(occupancy, placement, snapshot)
 
-    While the victims of a pod end, it does not fit yet. Then it is placed as if they were gone, and what it takes
-    beside their devices and charges is kept. They have the rest: nobody else gets it meanwhile.
 
-    Attributes:
-        occupancy: The use now, and what is kept.
-        later_occupancy: The use once the pods have replaced their victims; the same if none of them end.
+def nominated_placement(
+    occupancy: Occupancy, pod: Pod, node: str, snapshot: Snapshot, budget: SearchBudget
+) -> Placement | None:
+    """Return the devices that are kept for a nominated pod on a node; None if there are none.
+
+    While its victims end, it does not fit yet. Then it is placed as if they were gone, so that what it
+    takes of the free devices is kept, too. What is left to a tenant may be less until they are gone.
     """
-
-    def __init__(self, occupancy: Occupancy, snapshot: Snapshot, *, awaits_victims: bool) -> None:
-        """Begin without a nominated pod.
-
-        Args:
-            awaits_victims: Pods whose victims end wait for them also where they fit now. Among nominated pods each
-                would otherwise keep the same free device from all others until the last victim has ended.
-        """
-        self.occupancy = occupancy
-        self.later_occupancy = occupancy
-        self._snapshot = snapshot
-        self._features = snapshot.cluster.options.features
-        self._awaits_victims = awaits_victims
-        self._released = occupancy.released
-        self._endings = EndingClaims(snapshot)
-        # By ending claim: what it frees and no pod has taken yet, of accounts and of shared devices.
-        self._freed: dict[Name, dict[Hashable, int]] = {}
-        self._freed_devices: set[DeviceId] = set()
-
-    @property
-    def has_later(self) -> bool:
-        """Return True if victims of the pods end."""
-        return self.later_occupancy is not self.occupancy
-
-    def add(self, pod: Pod, node: str, budget: SearchBudget) -> Sequence[ResourceClaim]:
-        """Keep the devices of a pod on its node; none if it gets none, or not in time.
-
-        Returns:
-            The pod's claims with the devices that are kept.
-        """
-        ending = [
-            claim
-            for claim in self._endings.of(pod, node)
-            if claim_name(claim) not in self._released
-        ]
-        if not (ending and self._awaits_victims):
-            placement = self._place(pod, node, self.occupancy, budget)
-            if placement is not None:
-                return self._keep(placement, self.later_occupancy, ())
-        if not (ending or self.has_later):
-            return ()
-        begun = [claim for claim in ending if claim_name(claim) not in self._freed]
-        freed_occupancy = without_claims(self.later_occupancy, begun, self._features)
-        placement = self._place(pod, node, freed_occupancy, budget)
-        if placement is None:
-            return ()
-        devices = {device for claim in ending for device, _ in _uses(claim, self._features)}
-        if ending and not _is_on(placement, devices):
-            # It leaves free devices to others where those that end are enough.
-            preferring = self._place(pod, node, freed_occupancy, budget, devices)
-            placement = preferring or placement
-        for claim in begun:
-            self._free(claim)
-        if not ending:
-            # It gets what the victims of others leave. Nobody else does before these end.
-            self.later_occupancy = with_placement(freed_occupancy, placement, self._snapshot)
-            return ()
-        return self._keep(placement, freed_occupancy, [claim_name(claim) for claim in ending])
-
-    def _place(
-        self,
-        pod: Pod,
-        node: str,
-        occupancy: Occupancy,
-        budget: SearchBudget,
-        preferred: Collection[DeviceId] = (),
-    ) -> Placement | None:
+    steps = min(RIVAL_STEPS, budget.left)
+    placement = place(pod, node, snapshot, occupancy=occupancy, steps=steps)
+    if not isinstance(placement, Placement):
+        claims = ending_claims(pod, node, snapshot)
+        if not claims:
+            return None
+        freed_occupancy = without_claims(occupancy, claims, snapshot.cluster.options.features)
         steps = min(RIVAL_STEPS, budget.left)
-        placement = place(
-            pod, node, self._snapshot, occupancy=occupancy, steps=steps, preferred=preferred
-        )
-        return placement if isinstance(placement, Placement) else None
-
-    def _free(self, claim: ResourceClaim) -> None:
-        """Count the devices and amounts of a claim as freed."""
-        quotas, name = self._snapshot.quotas, claim_name(claim)
-        entry = None if quotas is None else quotas.ledger.get(name)
-        charges = () if entry is None else entry.charges.items()
-        freed = dict[Hashable, int](charges)
-        for device, consumed in _uses(claim, self._features):
-            if consumed is None:
-                self._freed_devices.add(device)
-            for capacity, amount in (consumed or {}).items():
-                key = (device, capacity)
-                freed[key] = freed.get(key, 0) + amount.nanos
-        self._freed[name] = freed
-
-    def _keep(
-        self, placement: Placement, later_occupancy: Occupancy, ending: Sequence[Name]
-    ) -> Sequence[ResourceClaim]:
-        """Place a pod later, and keep its devices and charges beside those of ending claims."""
-        snapshot = self._snapshot
-        if later_occupancy is self.occupancy:
-            self.occupancy = self.later_occupancy = with_placement(
-                later_occupancy, placement, snapshot
-            )
-            return list(starmap(with_allocation, placement.allocations))
-        self.later_occupancy = with_placement(later_occupancy, placement, snapshot)
-        kept_claims: list[ResourceClaim] = []
-        for claim, result in placement.allocations:
-            charges = charges_of(with_allocation(claim, result), snapshot.quotas)
-            charges = {
-                account: nanos
-                for account, amount in charges.items()
-                if (nanos := self._beyond(account, amount, ending))
-            }
-            results = tuple(
-                self._kept_result(device, ending)
-                for device in result.devices.results or ()
-                # Whoever uses it alone has it until its end.
-                if _device_id(device) not in self._freed_devices
-            )
-            kept_devices = replace(result.devices, results=results)
-            kept_claim = with_allocation(claim, replace(result, devices=kept_devices))
-            kept_claims.append(kept_claim)
-            self.occupancy = with_use(self.occupancy, kept_claim, charges, self._features)
-        return kept_claims
-
-    def _kept_result(
-        self, result: DeviceRequestAllocationResult, ending: Sequence[Name]
-    ) -> DeviceRequestAllocationResult:
-        """Return a share without the capacity of ending shares on its device."""
-        if not result.share_id or not result.consumed_capacity:
-            return result
-        device = _device_id(result)
-        consumed = {
-            name: Quantity.from_nanos(
-                self._beyond((device, name), amount.nanos, ending), amount.format
-            )
-            for name, amount in result.consumed_capacity.items()
-        }
-        return replace(result, consumed_capacity=consumed)
-
-    def _beyond(self, key: Hashable, amount: int, ending: Sequence[Name]) -> int:
-        """Return the part of an amount beyond ending claims, and take the other part from them."""
-        for name in ending:
-            freed = self._freed[name]
-            covered = min(amount, freed.get(key, 0))
-            if covered:
-                freed[key] -= covered
-                amount -= covered
-        return amount
+        placement = place(pod, node, snapshot, occupancy=freed_occupancy, steps=steps)
+    return placement if isinstance(placement, Placement) else None
 
 
 def place_beside_rivals(pod: Pod, node: str, snapshot: Snapshot) -> Placement | Rejection:
@@ -303,7 +155,7 @@ def place_beside_rivals(pod: Pod, node: str, snapshot: Snapshot) -> Placement | 
     rivals, keeps = rivals_near(pod, [node], snapshot), keeps_on(pod, node, snapshot)
     if rivals or keeps:
         budget = SearchBudget(snapshot.cluster.costs, RESERVED_STEPS)
-        occupancy, _ = with_rivals(pod, snapshot.occupancy, rivals, snapshot, budget)
+        occupancy, _ = with_rivals(snapshot.occupancy, rivals, snapshot, budget)
         occupancy = with_keeps(occupancy, keeps, [node], snapshot)
         placement = place(pod, node, snapshot, occupancy=occupancy, steps=budget.left)
         if isinstance(placement, Placement):
@@ -316,39 +168,24 @@ def ending_claims(pod: Pod, node: str, snapshot: Snapshot) -> list[ResourceClaim
 
     Those of pods that are gone, and of less important pods that terminate on the node.
     """
-    return EndingClaims(snapshot).of(pod, node)
-
-
-class EndingClaims:
-    """The claims to be released without another victim."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        """Find the pods that terminate on each node."""
-        self._snapshot = snapshot
-        self._terminating: dict[str, list[Pod]] = {}
-        for pod in snapshot.terminating.values():
-            self._terminating.setdefault(pod.spec.node_name or "", []).append(pod)
-
-    def of(self, pod: Pod, node: str) -> list[ResourceClaim]:
-        """Return those with devices of a node: of gone pods, and of less important ones terminating there."""
-        snapshot = self._snapshot
-        terminating_uids = {
-            other.metadata.uid
-            for other in self._terminating.get(node, ())
-            if priority_of(other) < priority_of(pod)
-        }
-        names: set[Name] = set(snapshot.releasing)
-        for uid in terminating_uids:
-            names |= snapshot.claims_of.get(uid, frozenset())
-        pools = pools_of(node, snapshot) if names else frozenset()
-        claims = (snapshot.claims.get(name) for name in sorted(names))
-        return [
-            claim
-            for claim in claims
-            if claim is not None
-            and uses_pools(claim, pools)
-            and (claim_name(claim) in snapshot.releasing or _is_only_for(claim, terminating_uids))
-        ]
+    terminating_uids = {
+        uid
+        for uid, terminating_pod in snapshot.terminating.items()
+        if terminating_pod.spec.node_name == node
+        and priority_of(terminating_pod) < priority_of(pod)
+    }
+    names: set[Name] = set(snapshot.releasing)
+    for uid in terminating_uids:
+        names |= snapshot.claims_of.get(uid, frozenset())
+    pools = pools_of(node, snapshot) if names else frozenset()
+    claims = (snapshot.claims.get(name) for name in sorted(names))
+    return [
+        claim
+        for claim in claims
+        if claim is not None
+        and uses_pools(claim, pools)
+        and (claim_name(claim) in snapshot.releasing or _is_only_for(claim, terminating_uids))
+    ]
 
 
 def pools_of(node: str, snapshot: Snapshot) -> frozenset[PoolId]:
@@ -370,11 +207,6 @@ def nominated_node(pod: Pod) -> str:
     return pod.status.nominated_node_name if pod.status is not None else ""
 
 
-def is_nominated(pod: Pod) -> bool:
-    """Return True if others were evicted for a pod."""
-    return bool(nominated_node(pod))
-
-
 def priority_of(pod: Pod) -> int:
     """Return the priority of a pod."""
     return pod.spec.priority or 0
@@ -387,26 +219,3 @@ def by_importance(pods: Iterable[Pod]) -> Sequence[Pod]:
 
 def _is_only_for(claim: ResourceClaim, uids: Collection[str]) -> bool:
     return all(consumer.uid in uids for consumer in consumers(claim))
-
-
-def _uses(
-    claim: ResourceClaim, features: Features
-) -> Iterator[tuple[DeviceId, Mapping[str, Quantity] | None]]:
-    """Yield the devices of a claim, each with the capacity of its share; None for one that it uses alone."""
-    allocation = allocation_of(claim)
-    for result in (allocation.devices.results if allocation is not None else None) or ():
-        if not result.admin_access:
-            is_share = features.consumable_capacity and result.share_id
-            yield _device_id(result), (result.consumed_capacity or {}) if is_share else None
-
-
-def _is_on(placement: Placement, devices: Collection[DeviceId]) -> bool:
-    return all(
-        _device_id(result) in devices
-        for _, allocation in placement.allocations
-        for result in allocation.devices.results or ()
-    )
-
-
-def _device_id(result: DeviceRequestAllocationResult) -> DeviceId:
-    return DeviceId(result.driver, result.pool, result.device)

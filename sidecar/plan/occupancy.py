@@ -67,23 +67,11 @@ def with_allocated(
     occupancy: Occupancy, claim: ResourceClaim, features: Features, quotas: QuotaBook | None
 ) -> Occupancy:
     """Return the occupancy with one more claim; it is allocated."""
-    return with_use(occupancy, claim, charges_of(claim, quotas), features)
-
-
-def with_use(
-    occupancy: Occupancy, claim: ResourceClaim, charges: Mapping[Account, int], features: Features
-) -> Occupancy:
-    """Return the occupancy with the devices of an allocated claim, and with charges in nano-units."""
-    charged = occupancy.charged
-    if charges:
-        sums = {account: charged.get(account, 0) + nanos for account, nanos in charges.items()}
-        charged = {**charged, **sums}
-    return replace(occupancy, usage=with_claim(occupancy.usage, claim, features), charged=charged)
-
-
-def charges_of(claim: ResourceClaim, quotas: QuotaBook | None) -> Mapping[Account, int]:
-    """Return the charges of an allocated claim, in nano-units."""
-    return {} if quotas is None else quotas.entry(counted_claim(claim)).charges
+    return replace(
+        occupancy,
+        usage=with_claim(occupancy.usage, claim, features),
+        charged=_with_charges(occupancy.charged, claim, quotas),
+    )
 
 
 def with_kept(
@@ -126,3 +114,12 @@ def counted_claim(claim: ResourceClaim) -> CountedClaim:
 def _results(claim: ResourceClaim) -> Sequence[DeviceRequestAllocationResult]:
     allocation = allocation_of(claim)
     return () if allocation is None else allocation.devices.results or ()
+
+
+def _with_charges(
+    charged: Mapping[Account, int], claim: ResourceClaim, quotas: QuotaBook | None
+) -> Mapping[Account, int]:
+    charges = {} if quotas is None else quotas.entry(counted_claim(claim)).charges
+    if not charges:
+        return charged
+    return {**charged, **{name: charged.get(name, 0) + nanos for name, nanos in charges.items()}}

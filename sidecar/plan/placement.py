@@ -3,7 +3,7 @@
 Source of the verdicts: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/dynamicresources.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -11,7 +11,6 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.cluster.verdicts import Outcome
-from allocator.model.devices import DeviceId, NodeDevices
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
 from allocator.model.plan import Budget, Plan
 from allocator.model.requests import PendingClaims
@@ -57,39 +56,6 @@ class OverBudget(msgspec.Struct, frozen=True, kw_only=True):
     excesses: Excesses
 
 
-class PreferredDevices:
-    """A strategy that takes some devices of a node before others, for a search on that node alone.
-
-    Unlike other strategies it depends on the names of devices, so it is not for classes of nodes.
-    """
-
-    def __init__(self, strategy: Strategy, devices: Collection[DeviceId]) -> None:
-        """Prefer devices.
-
-        Args:
-            strategy: The order among the preferred devices, among the others, and of nodes.
-            devices: The preferred devices.
-        """
-        self.name = strategy.name
-        self.fields = strategy.fields
-        self.reads_capacities = strategy.reads_capacities
-        self.weights = strategy.weights
-        self.kinds = strategy.kinds
-        self._strategy = strategy
-        self._preferred = frozenset(devices)
-
-    def order(self, node: NodeDevices, usage: Usage, pending: PendingClaims) -> Sequence[int]:
-        """Return the positions of the preferred devices, then those of the others."""
-        positions = self._strategy.order(node, usage, pending) or range(len(node.devices))
-        return sorted(
-            positions, key=lambda position: node.devices[position].id not in self._preferred
-        )
-
-    def score(self, node: NodeDevices, usage: Usage, plan: Plan) -> int:
-        """Return the score of the strategy."""
-        return self._strategy.score(node, usage, plan)
-
-
 def place(
     pod: Pod,
     node: str,
@@ -97,18 +63,14 @@ def place(
     *,
     occupancy: Occupancy | None = None,
     steps: int = NODE_STEPS,
-    preferred: Collection[DeviceId] = (),
 ) -> Placement | Rejection:
     """Return the devices that a pod's claims get on one node.
 
     Args:
         occupancy: Other devices in use, and amounts of tenants, than there are.
         steps: The number of steps after which the search is cut off.
-        preferred: Devices to take before others.
     """
-    outcome = place_or_excesses(
-        pod, node, snapshot, occupancy=occupancy, steps=steps, preferred=preferred
-    )
+    outcome = place_or_excesses(pod, node, snapshot, occupancy=occupancy, steps=steps)
     return over_budget(outcome.excesses) if isinstance(outcome, OverBudget) else outcome
 
 
@@ -119,14 +81,12 @@ def place_or_excesses(
     *,
     occupancy: Occupancy | None,
     steps: int,
-    preferred: Collection[DeviceId] = (),
 ) -> Placement | OverBudget | Rejection:
     """Return the devices that a pod's claims get on one node, or that they exceed the budget of its tenant.
 
     Args:
         occupancy: Other devices in use, and amounts of tenants, than there are.
         steps: The number of steps after which the search is cut off.
-        preferred: Devices to take before others.
     """
     claims = find_placeable_claims(pod, snapshot)
     if isinstance(claims, Rejection):
@@ -138,12 +98,11 @@ def place_or_excesses(
         )
     if not claims.open:
         return Placement(allocations=())
-    if steps <= 0:
-        return _cut_off()
-    strategy = choose_strategy(pod, claims.open, snapshot)
-    if preferred:
-        strategy = PreferredDevices(strategy, preferred)
-    return _place_open(pod, claims.open, node, snapshot, occupancy, steps=steps, strategy=strategy)
+    return (
+        _cut_off()
+        if steps <= 0
+        else _place_open(pod, claims.open, node, snapshot, occupancy, steps=steps)
+    )
 
 
 def _place_open(
@@ -154,11 +113,11 @@ def _place_open(
     occupancy: Occupancy | None,
     *,
     steps: int,
-    strategy: Strategy,
 ) -> Placement | OverBudget | Rejection:
     pending = resolve(claims, snapshot)
     if isinstance(pending, Rejection):
         return pending
+    strategy = choose_strategy(pod, claims, snapshot)
     budget = budget_for(strategy, steps)
     quotas, namespace = snapshot.quotas, pod.metadata.namespace
     try:

@@ -5,29 +5,30 @@ after the other, on 16 nodes at a time, and once more for each victim that it wo
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from allocator.model.devices import PoolId
 from allocator.pods.claims import Name, allocation_of, claim_name
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 from sidecar.commit.writes import consumers
-from sidecar.model.rejections import Code, Rejection
+from sidecar.model.rejections import Rejection
 from sidecar.plan.nominations import (
-    KeptForPods,
+    RIVAL_STEPS,
     by_importance,
     ending_claims,
-    is_nominated,
     keeps_against,
     keeps_on,
     nominated_node,
     pools_of,
+    priority_of,
     rivals_near,
     with_keeps,
+    with_nominated,
     with_rivals,
 )
-from sidecar.plan.occupancy import Occupancy, with_allocated, without_claims
-from sidecar.plan.placement import Placement, place
+from sidecar.plan.occupancy import Occupancy, without_claims
+from sidecar.plan.placement import Placement, place, with_placement
 from sidecar.plan.pod_claims import find_placeable_claims
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
@@ -50,7 +51,7 @@ class DryRunBudget:
 
     Attributes:
         has_victims: True once pods were taken to be gone. From then on the scheduler looks for victims, and
-            not for a place of now, also where it has put all of them back beside pods that are nominated for the node.
+            not for a place of now.
     """
 
     def __init__(self) -> None:
@@ -89,96 +90,67 @@ def fits_with(
     removed_uids = frozenset(removed_pods)
     added_uids = [uid for uid in added_pods if uid != pod.metadata.uid]
     dry_run.has_victims |= bool(removed_uids)
-    near = [
-        rival
-        for rival in rivals_near(pod, [node], snapshot)
-        if rival.metadata.uid not in removed_uids
-    ]
     # Upstream adds the pods that are nominated for this node. What others keep of a shared pool or budget is not free
     # either.
     rivals = [
         rival
-        for rival in near
-        if nominated_node(rival) != node and rival.metadata.uid not in added_uids
+        for rival in rivals_near(pod, [node], snapshot)
+        if nominated_node(rival) != node
+        and rival.metadata.uid not in removed_uids.union(added_uids)
     ]
+    nodes = {rival.metadata.uid: nominated_node(rival) for rival in rivals}
     added = [added_pod for added_pod in map(snapshot.pods.get, added_uids) if added_pod is not None]
-    freed, features = freed_claims(removed_uids, snapshot), snapshot.cluster.options.features
-    occupancy = without_claims(snapshot.occupancy, freed, features)
-    # With all pods as they are, a place of now is meant.
-    is_later = dry_run.has_victims and bool(removed_uids or added_uids)
-    kept_for_pods = KeptForPods(occupancy, snapshot, awaits_victims=is_later or is_nominated(pod))
-    question = _Question(pod, node, snapshot, budget)
+    occupancy = snapshot.occupancy
+    waiting: Sequence[Pod] = rivals
+    if dry_run.has_victims:
+        least_priority = max(map(priority_of, added), default=None)
+        occupancy, waiting = _with_served_rivals(rivals, least_priority, snapshot, budget)
+    freed = freed_claims(removed_uids, snapshot)
+    occupancy = without_claims(occupancy, freed, snapshot.cluster.options.features)
+    # The most important pod chooses first, since it gets devices before the others. One that the budget does not last
+    # for leaves no steps for the pod itself, which then counts as not fitting.
+    for nominated_pod in by_importance([*added, *waiting]):
+        target = nodes.get(nominated_pod.metadata.uid, node)
+        occupancy = with_nominated(occupancy, nominated_pod, target, snapshot, budget)
+    # A victim whose devices are kept for a group would be evicted for nothing.
+    occupancy = with_keeps(occupancy, keeps_on(pod, node, snapshot), [node], snapshot)
     try:
-        # The most important pod chooses first, since it gets devices before the others. One that the budget does not
-        # last for leaves no steps for the pod itself, which then counts as not fitting.
-        for rival in by_importance([*added, *rivals]):
-            is_added = rival.metadata.uid in added_uids
-            kept_for_pods.add(rival, node if is_added else nominated_node(rival), budget)
-        placement = question.place(
-            kept_for_pods.later_occupancy if is_later else kept_for_pods.occupancy
-        )
-        if not removed_uids or isinstance(placement, Rejection):
-            return placement
-        if len(rivals) < len(near):
-            kept_for_pods = KeptForPods(snapshot.occupancy, snapshot, awaits_victims=True)
-            for rival in near:
-                kept_for_pods.add(rival, nominated_node(rival), budget)
-            freed = ()
-        if not kept_for_pods.has_later:
-            return placement
-        occupancy = kept_for_pods.later_occupancy
-        for claim in freed:
-            occupancy = with_allocated(occupancy, claim, features, snapshot.quotas)
-        return question.wait(occupancy, near) or placement
+        return place(pod, node, snapshot, occupancy=occupancy, steps=budget.left)
     finally:
         # Nominated pods count, too: their searches also delay the scheduler.
         dry_run.spend(costs.steps - steps_before)
 
 
-class _Question(NamedTuple):
-    """One node for a pod.
+def _with_served_rivals(
+    rivals: Sequence[Pod], least_priority: int | None, snapshot: Snapshot, budget: SearchBudget
+) -> tuple[Occupancy, Sequence[Pod]]:
+    """Return the use once nominated pods have replaced their own victims, and the pods that still wait then.
 
-    Attributes:
-        pod: The pod.
-        node: The node.
-        snapshot: The cluster.
-        budget: The steps left.
+    Without it they would take the devices of a further victim although others come to them, and a budget
+    would be charged for them and for their victims.
+
+    Args:
+        rivals: The pods, the most important first.
+        least_priority: The priority below which pods wait, since a more important one has to choose first; None
+            if none waits so far.
     """
-
-    pod: Pod
-    node: str
-    snapshot: Snapshot
-    budget: SearchBudget
-
-    def place(self, occupancy: Occupancy) -> Placement | Rejection:
-        """Return the devices that the pod gets."""
-        # A victim whose devices are kept for a group would be evicted for nothing.
-        keeps = keeps_on(self.pod, self.node, self.snapshot)
-        occupancy = with_keeps(occupancy, keeps, [self.node], self.snapshot)
-        steps = self.budget.left
-        return place(self.pod, self.node, self.snapshot, occupancy=occupancy, steps=steps)
-
-    def wait(self, later_occupancy: Occupancy, rivals: Sequence[Pod]) -> Rejection | None:
-        """Return the reason for the pod to wait, if the victims of nominated pods leave enough for it.
-
-        A victim would be evicted for nothing: the scheduler asks no more once it has put back all of them, and takes
-        the answer about now.
-
-        Args:
-            later_occupancy: The use with all victims, once nominated pods have replaced their own.
-            rivals: The nominated pods near the node.
-        """
-        if isinstance(self.place(later_occupancy), Rejection):
-            return None
-        occupancy = self.snapshot.occupancy
-        outcome = self.place(occupancy)
-        if isinstance(outcome, Placement):
-            occupancy, _ = with_rivals(self.pod, occupancy, rivals, self.snapshot, self.budget)
-            outcome = self.place(occupancy)
-        # If the pod fits now, it needs a victim for something other than devices.
-        if isinstance(outcome, Placement) or outcome.code is Code.BUDGET_EXHAUSTED:
-            return None
-        return outcome
+    occupancy, features = snapshot.occupancy, snapshot.cluster.options.features
+    waiting: list[Pod] = []
+    for rival in rivals:
+        node = nominated_node(rival)
+        if least_priority is None or priority_of(rival) >= least_priority:
+            ending = ending_claims(rival, node, snapshot)
+            freed_occupancy = without_claims(occupancy, ending, features)
+            steps = min(RIVAL_STEPS, budget.left)
+            placement = place(rival, node, snapshot, occupancy=freed_occupancy, steps=steps)
+            if isinstance(placement, Placement):
+                # What ends and is not for it is free as well: its release is waited for, without a victim.
+                occupancy = with_placement(freed_occupancy, placement, snapshot)
+                continue
+            # It may get what the victims of the dry run leave, before the less important ones.
+            least_priority = priority_of(rival)
+        waiting.append(rival)
+    return occupancy, waiting
 
 
 def freed_claims(removed_pods: Iterable[str], snapshot: Snapshot) -> Sequence[ResourceClaim]:
@@ -244,9 +216,9 @@ def awaited_claims(pod: Pod, snapshot: Snapshot) -> frozenset[Name]:
     budget = SearchBudget(snapshot.cluster.costs, RELEASE_STEPS)
     rivals = rivals_near(pod, nodes, snapshot)
     features = snapshot.cluster.options.features
-    occupancy, _ = with_rivals(pod, snapshot.occupancy, rivals, snapshot, budget)
+    occupancy, _ = with_rivals(snapshot.occupancy, rivals, snapshot, budget)
     freed_occupancy = without_claims(snapshot.occupancy, ending.values(), features)
-    freed_occupancy, _ = with_rivals(pod, freed_occupancy, rivals, snapshot, budget)
+    freed_occupancy, _ = with_rivals(freed_occupancy, rivals, snapshot, budget)
     keeps = keeps_against(pod, snapshot)
     # On the node that the pod is nominated for nothing is kept from it.
     own_occupancies = (occupancy, freed_occupancy)

@@ -13,17 +13,14 @@ from sidecar.groups import waking
 from sidecar.groups.waking import Unplaceable, find_placeable
 from sidecar.model.protocol import ResourceRequests
 from sidecar.model.rejections import Code
-from sidecar.plan.occupancy import Keep
 from sidecar.plan.room import Room
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.waking import WaitingPod
 from testing.allocation.builders import (
-    allocated_claim,
     claim,
     devices,
     node,
     request,
-    result,
     slice_of,
 )
 from testing.device_quotas import device_limit, quota
@@ -214,29 +211,3 @@ def test_of_equal_priority_those_that_devices_are_kept_for_are_woken_first() -> 
     assert woken(2, first, ring) == ["first"]
 
     assert woken(2, first, ring, pods=nominated) == ["r0", "r1"]
-
-
-def test_a_nominated_pod_is_woken_before_an_equal_group_that_keeps_devices() -> None:
-    """The pod gets its node in spite of the kept devices, and a group leaves these alone."""
-    first, ring = single("first", 2), group("r", 1, 1)
-    nominated = [
-        pod("first", name="first", nominated="node-1"),
-        member("r0", "r0", group="r", nominated="node-1"),
-    ]
-    cluster = gpus(1, *claims_of(first, ring), pods=nominated)
-    kept = Keep(
-        group="group-k",
-        name="k",
-        priority=0,
-        since="2026-11-21T00:00:00Z",
-        namespace="default",
-        claims=(allocated_claim(result("gpu-0", pool="node-1"), name="kept"),),
-        nodes=frozenset({"node-1"}),
-    )
-
-    def woken_beside_keep(entry: WaitingPod) -> list[str]:
-        pods = find_placeable([entry], replace(cluster, keeps=(kept,))).pods
-        return [pod_.metadata.name for pod_ in pods]
-
-    assert woken_beside_keep(first) == ["first"]
-    assert woken_beside_keep(ring) == []

@@ -122,52 +122,16 @@ def test_victims_of_several_pods_are_evicted_at_the_same_time(
 def test_nobody_is_evicted_if_the_victims_of_a_nominated_pod_leave_enough_for_another(
     cluster: Snapshot, later: Snapshot, code: Code
 ) -> None:
-    """Without a place for it, the scheduler asks no further: it would spare no victim for the devices of later.
-
-    With all victims put back the answer of now counts, so the last of them would be evicted.
-    """
+    """The scheduler spares all victims on the node and nominates no pod for it: this one waits for the release."""
     attempt = DryRunBudget()
 
-    assert dry_run(cluster, VICTIM, attempt=attempt) is code
-    assert dry_run(cluster, attempt=attempt) is code
+    assert dry_run(cluster, VICTIM, attempt=attempt) is None
+    assert dry_run(cluster, attempt=attempt) is None, "its victim is spared"
+    assert dry_run(cluster) is code, "without victims in an attempt, a place of now is meant"
     assert isinstance(find_nodes(SECOND, cluster), Rejection)
     assert not isinstance(find_nodes(SECOND, later), Rejection), (
         "it gets its place after the release"
     )
-
-
-def test_a_pod_that_has_devices_now_may_evict_others_for_something_else() -> None:
-    """The node lacks CPU. The other victim leaves devices as well."""
-    cluster = with_pool("defgh", using(ENDING, "fabric/d", "fabric/f"), using(VICTIM, "fabric/e"))
-    assert not isinstance(find_nodes(SECOND, cluster), Rejection)
-
-    assert dry_run(cluster, VICTIM) is None
-
-
-@pytest.mark.parametrize(
-    ("most", "code"),
-    [
-        pytest.param(3, None, id="the rest is for the third pod"),
-        pytest.param(4, Code.EXCEEDS_DEVICE_QUOTA, id="there is enough for all"),
-    ],
-)
-def test_a_pod_that_is_nominated_for_the_node_takes_the_rest_of_what_ends_first(
-    most: int, code: Code | None
-) -> None:
-    """The scheduler asks with that pod, and once more without it."""
-    third = pod("third", name="third", priority=100, nominated="node-2")
-    ending = [f"node-1/gpu-{number}" for number in range(most - 1)]
-    cluster = with_budget(
-        most,
-        using(ENDING, *ending),
-        using(VICTIM, "node-2/gpu-0"),
-        claim(request(), name="third"),
-        pods=[ENDING, VICTIM, FIRST, third],
-    )
-    attempt = DryRunBudget()
-
-    assert dry_run(cluster, VICTIM, beside=[third], attempt=attempt) is code
-    assert dry_run(cluster, VICTIM, attempt=attempt) is code
 
 
 @pytest.mark.parametrize(
