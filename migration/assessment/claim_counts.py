@@ -22,7 +22,9 @@ from quotas.resource_quotas.scopes import quota_of
 from quotas.resource_quotas.usage import CLAIM_COUNT, TEMPLATE_COUNT
 
 _DEFAULT: Final = "25%"
-_NOTHING: Final = frozenset({"0", "0%"})
+_DIGITS: Final = 10
+"""Digits of a percentage that are read. The API server takes any number of them."""
+
 _WAIT: Final = "pods would wait for claims that are not created"
 
 
@@ -218,24 +220,24 @@ def surge_pods(spec: Mapping[str, Any]) -> int:
     Args:
         spec: The spec of a Deployment.
 
-    Source: k8s.io/kubernetes v1.37.1, pkg/controller/deployment/util, ResolveFenceposts; both defaults are 25%.
+    Source: k8s.io/kubernetes v1.37.1, pkg/controller/deployment/util, ResolveFenceposts and NewRSNewReplicas; both
+    defaults are 25%, and there are never more new pods than replicas.
     """
     replicas = spec.get("replicas", 1)
     strategy = mapping_at(spec, "strategy")
     if strategy.get("type") == "Recreate" or not isinstance(replicas, int) or replicas < 1:
         return 0
     settings = mapping_at(strategy, "rollingUpdate")
-    surge = settings.get("maxSurge", _DEFAULT)
-    if str(surge) in _NOTHING or _share(settings.get("maxUnavailable", _DEFAULT), replicas) > 0:
-        # Of two amounts that are 0, the first becomes 1.
+    if _share(settings.get("maxUnavailable", _DEFAULT), replicas) > 0:
         return 0
-    return max(_share(surge, replicas, rounds_up=True), 1)
+    # If both amounts are 0, one pod may be unavailable.
+    return min(_share(settings.get("maxSurge", _DEFAULT), replicas, rounds_up=True), replicas)
 
 
 def _share(value: object, number: int, *, rounds_up: bool = False) -> int:
     """Return an amount of pods, or a percentage of them."""
     if isinstance(value, int):
-        return value
-    digits = str(value).removesuffix("%")
+        return max(value, 0)
+    digits = str(value).removesuffix("%").lstrip("0")[:_DIGITS]
     percentage = int(digits) if digits.isascii() and digits.isdecimal() else 0
     return (number * percentage + (99 if rounds_up else 0)) // 100

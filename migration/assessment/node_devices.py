@@ -7,6 +7,7 @@ Sources: HAMi v2.6 pkg/device (DeviceInfo), and v2.4 (comma-separated); koordina
 apis/scheduling/v1alpha1 Device; NVIDIA/k8s-device-plugin docs/gpu-feature-discovery.
 """
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
@@ -45,6 +46,8 @@ MAX_PER_NODE: Final = 1024
 _KOORDINATOR_DEVICE: Final = ("scheduling.koordinator.sh/v1alpha1", "Device")
 _SHARED: Final = "-SHARED"
 """The end of a product name where the device plugin hands out each GPU several times."""
+_NUMBER: Final = re.compile("[0-9]{1,15}")
+"""A number of an annotation. Python reads no number of more than 4,300 digits."""
 
 
 class Source(StrEnum):
@@ -312,8 +315,8 @@ def _comma_separated(text: str) -> Iterator[_Registered]:
     """Yield the entries of the older form: `id,count,memory,cores,type,numa,health:`."""
     for entry in text.split(":"):
         fields = entry.split(",")
-        if len(fields) >= 7 and fields[2].isascii() and fields[2].isdigit():
-            cores = int(fields[3]) if fields[3].isascii() and fields[3].isdigit() else 100
+        if len(fields) >= 7 and _NUMBER.fullmatch(fields[2]):
+            cores = int(fields[3]) if _NUMBER.fullmatch(fields[3]) else 100
             yield _Registered(id=fields[0], devmem=int(fields[2]), devcore=cores, type=fields[4])
 
 

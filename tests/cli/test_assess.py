@@ -698,7 +698,17 @@ def test_more_pods_than_any_cluster_has_are_counted_and_not_built(
 
 @pytest.mark.parametrize(
     "register",
-    ["[", "[" * 5000, "{}", "[1]", '[{"devmem": 1e99}]', ",,,,,,:", "\x00", '[{"id": 7}]'],
+    [
+        "[",
+        "[" * 5000,
+        "{}",
+        "[1]",
+        '[{"devmem": 1e99}]',
+        ",,,,,,:",
+        "\x00",
+        '[{"id": 7}]',
+        f"GPU-0,10,{'9' * 5000},100,A,0,true:",
+    ],
 )
 def test_a_malformed_register_is_a_blocker_and_no_whole_devices(
     register: str, tmp_path: Path

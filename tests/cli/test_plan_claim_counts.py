@@ -196,9 +196,31 @@ def test_a_quota_that_was_lowered_since_the_plan_stops_the_wave(
         ),
         ({"replicas": 9, "strategy": {"rollingUpdate": {"maxUnavailable": 1, "maxSurge": 3}}}, 0),
         ({"replicas": 3, "strategy": {"rollingUpdate": {"maxSurge": "0%"}}}, 0),
-        ({"replicas": 3, "strategy": {"rollingUpdate": {"maxSurge": {}}}}, 1),
+        ({"replicas": 3, "strategy": {"rollingUpdate": {"maxSurge": "00%"}}}, 0),
+        ({"replicas": 3, "strategy": {"rollingUpdate": {"maxSurge": 0}}}, 0),
+        ({"replicas": 3, "strategy": {"rollingUpdate": {"maxSurge": {}}}}, 0),
+        ({"replicas": 3, "strategy": {"rollingUpdate": {"maxUnavailable": "0034%"}}}, 0),
+        # No rollout creates more new pods than it needs.
+        ({"replicas": 3, "strategy": {"rollingUpdate": {"maxSurge": 5}}}, 3),
+        ({"replicas": 3, "strategy": {"rollingUpdate": {"maxSurge": "200%"}}}, 3),
     ],
     ids=str,
 )
 def test_the_pods_that_a_rollout_starts_first(spec: Mapping[str, Any], expected: int) -> None:
+    assert expected == surge_pods(spec)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"maxUnavailable": 0, "maxSurge": "9" * 4400 + "%"}, 3),
+        ({"maxUnavailable": "0" * 5000 + "%", "maxSurge": "0" * 5000 + "34%"}, 2),
+        ({"maxUnavailable": "9" * 4400 + "%"}, 0),
+    ],
+    ids=["maxSurge", "zeros", "maxUnavailable"],
+)
+def test_percentages_of_many_digits_are_read(settings: Mapping[str, Any], expected: int) -> None:
+    """The API server takes them, and `assess`, `plan` and `verify` ended in a traceback."""
+    spec = {"replicas": 3, "strategy": {"rollingUpdate": settings}}
+
     assert expected == surge_pods(spec)
