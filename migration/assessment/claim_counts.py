@@ -4,8 +4,8 @@ A pod with devices of a DRA driver has claims of its own: those of a translation
 for its extended resources. Where a quota lets none be created, the pod waits. A dry run of a pod creates none.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -13,6 +13,7 @@ from answers.model.cluster_state import ClusterState
 from findings.finding import Code
 from findings.text import join_names
 from kube.api.core import ResourceQuota
+from kube.api.resource import ResourceClaim, ResourceClaimTemplate
 from kube.quantity import ZERO, Quantity
 from migration.assessment.blockers import Blocker
 from migration.assessment.capacity import build_templates, release_claims
@@ -20,6 +21,8 @@ from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from quotas.resource_quotas.scopes import quota_of
 from quotas.resource_quotas.usage import CLAIM_COUNT, TEMPLATE_COUNT
+
+T = TypeVar("T")
 
 _DEFAULT: Final = "25%"
 _DIGITS: Final = 10
@@ -107,19 +110,21 @@ def find_claim_shortages(
     for workload in workloads:
         if workload.result is not None and workload.key.namespace in counting:
             by_namespace.setdefault(workload.key.namespace, []).append(workload)
+    claims = _of_namespaces(state.claims, counting)
+    templates = _of_namespaces(state.templates, counting)
     for quota in state.claim_quotas:
         namespace = quota.metadata.namespace
         for line, hard in _lines(quota).items():
             members = by_namespace.get(namespace, [])
-            need = (
-                _needed_claims(members, state)
-                if line == CLAIM_COUNT
-                else _needed_templates(members, state)
-            )
-            objects = state.claims if line == CLAIM_COUNT else state.templates
+            if line == CLAIM_COUNT:
+                need = _needed_claims(members, claims[namespace])
+                existing = len(claims[namespace])
+            else:
+                need = _needed_templates(members, templates[namespace])
+                existing = len(templates[namespace])
             used = (quota.status.used or {}).get(line)
             if used is None:
-                used = Quantity(sum(place == namespace for place, _ in objects))
+                used = Quantity(existing)
             shortage = ClaimShortage(
                 quota=f"ResourceQuota/{namespace}/{quota.metadata.name}",
                 line=line,
@@ -164,8 +169,21 @@ def _lines(quota: ResourceQuota) -> Mapping[str, Quantity]:
     return {line: hard[line] for line in (CLAIM_COUNT, TEMPLATE_COUNT) if line in hard}
 
 
-def _needed_claims(workloads: Iterable[AssessedWorkload], state: ClusterState) -> _Need:
-    """Return the claims that workloads of a namespace need."""
+def _of_namespaces(
+    objects: Mapping[tuple[str, str], T], namespaces: Collection[str]
+) -> Mapping[str, Mapping[tuple[str, str], T]]:
+    """Return each of some namespaces to its objects."""
+    groups: dict[str, dict[tuple[str, str], T]] = {namespace: {} for namespace in namespaces}
+    for name, entry in objects.items():
+        if name[0] in groups:
+            groups[name[0]][name] = entry
+    return groups
+
+
+def _needed_claims(
+    workloads: Iterable[AssessedWorkload], claims: Mapping[tuple[str, str], ResourceClaim]
+) -> _Need:
+    """Return the claims that workloads of a namespace need, with those that are there already."""
     number = surge = 0
     names, rollouts = [], []
     members: set[tuple[str, str]] = set()
@@ -180,13 +198,15 @@ def _needed_claims(workloads: Iterable[AssessedWorkload], state: ClusterState) -
         if more:
             surge += more
             rollouts.append(workload.key.reference)
-    own = len(state.claims) - len(release_claims(state.claims, members))
+    own = len(claims) - len(release_claims(claims, members))
     return _Need(
         number=number, own=own, surge=surge, rollouts=tuple(rollouts), workloads=tuple(names)
     )
 
 
-def _needed_templates(workloads: Iterable[AssessedWorkload], state: ClusterState) -> _Need:
+def _needed_templates(
+    workloads: Iterable[AssessedWorkload], existing: Mapping[tuple[str, str], ResourceClaimTemplate]
+) -> _Need:
     """Return the templates that workloads of a namespace need; equal claims of several have one."""
     templates: set[tuple[str, str]] = set()
     names = []
@@ -198,7 +218,7 @@ def _needed_templates(workloads: Iterable[AssessedWorkload], state: ClusterState
             templates |= own
             names.append(workload.key.reference)
     return _Need(
-        number=len(templates), own=len(templates & state.templates.keys()), workloads=tuple(names)
+        number=len(templates), own=len(templates & existing.keys()), workloads=tuple(names)
     )
 
 

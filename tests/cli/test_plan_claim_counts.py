@@ -1,14 +1,19 @@
 """`drawbridge assess` and `plan`: ResourceQuotas that count ResourceClaims and their templates."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 
+from answers.model.cluster_state import build_state
+from answers.model.kinds import STATE_KINDS
+from answers.model.objects import decode_objects
 from kube.manifests.dump import dump_yaml
-from migration.assessment.claim_counts import surge_pods
+from kube.manifests.source import SourceObject
+from migration.assessment.claim_counts import find_claim_shortages, surge_pods
 from testing.command import drawbridge
 from testing.documents import api_object, namespace, resource_quota
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
@@ -94,6 +99,39 @@ def test_what_others_use_counts_and_what_the_pods_have_does_not(tmp_path: Path) 
         others = 1 if own["spec"]["hard"] == {CLAIMS: "2"} else 5
         assert f"needed 2, used by others {others}, " in blocker["message"]
         assert blocker["fix"].endswith(f" to {others + 2}")
+
+
+class _Walked(dict[tuple[str, str], Any]):
+    """A mapping that counts the walks through all of it."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        self.walks += 1
+        return super().__iter__()
+
+    def items(self) -> Any:
+        self.walks += 1
+        return super().items()
+
+
+def test_all_claims_of_the_cluster_are_walked_through_once() -> None:
+    """They were once for each line of each quota."""
+    documents = [
+        document
+        for name in ("a", "b", "c")
+        for document in (
+            resource_quota({CLAIMS: "9", TEMPLATES: "9"}, namespace=name),
+            api_object("ResourceClaim", "own", name, spec={"devices": {}}),
+        )
+    ]
+    sources = [SourceObject(document=document, source="t", line=1) for document in documents]
+    views, _ = decode_objects(sources, STATE_KINDS, "default")
+    state = build_state(views)
+    claims = _Walked(state.claims)
+
+    assert [] == list(find_claim_shortages([], msgspec.structs.replace(state, claims=claims)))
+    assert (3, 1) == (len(claims), claims.walks)
 
 
 def test_a_quota_with_scopes_counts_no_claims(tmp_path: Path) -> None:
