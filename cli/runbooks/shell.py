@@ -263,16 +263,19 @@ print_wanted() {
   kubectl get "$1" "--namespace=$2" --output='jsonpath={.spec.replicas}{.status.desiredNumberScheduled}'
 }
 
-# Wait until as many pods of $1 in the namespace $2 are ready as it asks for, or as many as $5 if that is not empty.
-# $3 selects them, and their owner begins with $4.
+# Wait until as many pods of $1 in the namespace $2 are ready as it asks for, or as many as `least` if that is not empty.
+# $3 selects them, and their owner begins with $4. After a minute it is enough that as many are ready as $5, where the
+# others with keys have no node, and no more of the rest than $6 are not ready; `least` is then as many as are ready.
 wait_for_pods() {
-  local wanted pods ready end=$((SECONDS + most_seconds))
+  local wanted pods ready end=$((SECONDS + most_seconds)) minute=$((SECONDS + fewer_seconds))
   wanted="$(print_wanted "$1" "$2")"
-  if [ -n "$5" ] && [ "$5" -lt "${wanted:-0}" ]; then wanted="$5"; fi
+  if [ -n "$least" ] && [ "$least" -lt "${wanted:-0}" ]; then wanted="$least"; fi
   while true; do
     pods="$(print_pods "$2" "$3" "$4")"
     ready="$(grep -c ' True$' <<<"$pods" || true)"
     if [ "$ready" -ge "${wanted:-0}" ]; then return; fi
+    if [ -n "$5" ] && [ "$ready" -ge "$5" ] && [ "$SECONDS" -ge "$minute" ] && grep -q ' keys unplaced' <<<"$pods" &&
+      [ "$(count_failing "$pods")" -le "$6" ]; then least="$ready" && return; fi
     if [ "$SECONDS" -ge "$end" ]; then break; fi
     sleep 2
   done
@@ -282,6 +285,9 @@ wait_for_pods() {
   return 1
 }
 
+# Print the number of pods that are not ready, from their lines, without those with keys and without a node.
+count_failing() { grep -c -v -E -e ' (True|keys unplaced)$' -e '^$' <<<"$1" || true; }
+
 # Print the names of pods that are not ready, from their lines.
 name_waiting() {
   local names
@@ -290,20 +296,22 @@ name_waiting() {
 }
 
 # Delete the pods of $1 in the namespace $2 that have claims or keys, as $5 says, one after another, each when the
-# others are ready, or as many as when the plan was made, which is $6 if that is known; those with keys also when as
-# many are ready as now. $3 selects them, and their owner begins with $4.
+# others are ready, or as many as now or when the plan was made, which is $6 if that is known. $3 selects them, and their
+# owner begins with $4. The legacy system may have no devices for pods that came with claims, and no node: the way back
+# does not wait for those, as long as so many are ready as when the plan was made.
 recreate_pods() {
-  local pods pod devices ready least="$6"
+  local pods pod devices ready failing least="$6" enough=
   if is_gone "$1" "$2"; then return; fi
   pods="$(print_pods "$2" "$3" "$4")"
   # kubectl deletes pods that a PodDisruptionBudget keeps, so those that have become ready since the plan count, too.
-  # On the way back they do not: the legacy system may have no devices for pods that came with claims.
   ready="$(grep -c ' True$' <<<"$pods" || true)"
-  if [ "$5" = keys ] && [ -n "$least" ] && [ "$ready" -gt "$least" ]; then least="$ready"; fi
+  failing="$(count_failing "$pods")"
+  if [ -n "$least" ] && [ "$ready" -gt "$least" ]; then least="$ready"; fi
+  if [ "$5" = claims ]; then enough="$6"; fi
   while read -r pod _ devices _; do
     if [ "$devices" != "$5" ]; then continue; fi
     kubectl delete pod "$pod" "--namespace=$2" --ignore-not-found --timeout=10m </dev/null
-    wait_for_pods "$1" "$2" "$3" "$4" "$least" </dev/null
+    wait_for_pods "$1" "$2" "$3" "$4" "$enough" "$failing" </dev/null
   done <<<"$pods"
 }
 

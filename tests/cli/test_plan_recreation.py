@@ -119,7 +119,8 @@ case "$1 $2" in
     for path in "$pods"/*; do echo "${path##*/} $(cat "$path")"; done ;;
   "get "*) echo "${WANTED:-2}" ;;
   "delete pod")
-    if [ "$3" = "${FAILING:-}" ]; then READY=False; fi
+    if [ "$3" = "${WITHOUT_NODE:-}" ]; then READY=unplaced; fi
+    if [ "$3" = "${NOT_CREATED:-}" ]; then rm "$pods/$3" && exit; fi
     sed -i "s/$FROM/$TO/; s/True/$READY/" "$pods/$3" ;;
   "rollout status") exit "$STATUS" ;;
 esac
@@ -130,7 +131,13 @@ class Scripts:
     """The last steps of a wave's scripts, and pods that a kubectl of files creates again."""
 
     def __init__(
-        self, folder: Path, kind: str, spec: Mapping[str, Any], *, pending: int = 0
+        self,
+        folder: Path,
+        kind: str,
+        spec: Mapping[str, Any],
+        *,
+        pending: int = 0,
+        minute: int = 60,
     ) -> None:
         found = objects(kind, spec)
         for pod in found[4 : 4 + pending]:
@@ -138,7 +145,8 @@ class Scripts:
         wave, _ = moving(folder, found)
         self._wave = folder / "plan" / f"wave-{wave['wave']}"
         shared = folder / "plan" / "cluster.sh"
-        shared.write_text(shared.read_text().replace("most_seconds=1800", "most_seconds=0"))
+        text = shared.read_text().replace("most_seconds=1800", "most_seconds=0")
+        shared.write_text(text.replace("fewer_seconds=60", f"fewer_seconds={minute}"))
         self._pods, self._calls, binaries = folder / "pods", folder / "calls", folder / "bin"
         for path in (self._pods, binaries):
             path.mkdir()
@@ -251,21 +259,58 @@ def test_pods_that_are_ready_since_the_plan_are_waited_for(
     assert f"team/statefulset/web: {ready}\n" in text
 
 
-def test_a_way_back_waits_for_no_pods_that_came_with_claims(tmp_path: Path) -> None:
+def test_a_way_back_waits_for_no_pods_without_a_node_that_came_with_claims(tmp_path: Path) -> None:
     """The legacy system had devices for one pod, and each of the others stopped the script for half an hour."""
-    scripts = Scripts(tmp_path, "StatefulSet", ON_DELETE, pending=1)
+    scripts = Scripts(tmp_path, "StatefulSet", ON_DELETE, pending=1, minute=0)
     scripts.show(a="StatefulSet/web claims True", b="StatefulSet/web claims True")
 
-    # The first pod finds no devices with keys.
-    status, deleted, text = scripts.run("rollback", FROM="claims", TO="keys", FAILING="a")
+    status, deleted, text = scripts.run("rollback", FROM="claims", TO="keys", WITHOUT_NODE="a")
 
     assert (0, ["a", "b"]) == (status, deleted), text
 
     scripts.show(a="StatefulSet/web claims True", b="StatefulSet/web claims True")
-    status, deleted, text = scripts.run("rollback", FROM="claims", TO="keys", READY="False")
+    status, deleted, text = scripts.run("rollback", FROM="claims", TO="keys", READY="unplaced")
 
     assert (1, ["a", "b"]) == (status, deleted), text
     assert "team/statefulset/web: 0 of 1 pods are ready; not yet: a b\n" in text
+
+
+def test_a_new_pod_has_a_minute_to_find_a_node_on_the_way_back(tmp_path: Path) -> None:
+    """Each pod has none when it is created, so a script that went on at once would delete all of them."""
+    scripts = Scripts(tmp_path, "StatefulSet", ON_DELETE, pending=2)
+    scripts.show(a="StatefulSet/web claims True", b="StatefulSet/web claims True")
+
+    status, deleted, text = scripts.run("rollback", FROM="claims", TO="keys", READY="unplaced")
+
+    assert (1, ["a"]) == (status, deleted), text
+    assert "team/statefulset/web: 1 of 2 pods are ready; not yet: a\n" in text
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        pytest.param({"READY": "False"}, (1, ["a"]), id="new pods fail"),
+        pytest.param({"READY": "unplaced"}, (0, ["a", "b", "c"]), id="no node"),
+        pytest.param({"READY": "False", "WITHOUT_NODE": "a"}, (1, ["a", "b"]), id="the next fails"),
+        pytest.param({"NOT_CREATED": "a"}, (1, ["a"]), id="none is created"),
+        # A StatefulSet creates none as long as one of a lower number is not ready.
+        pytest.param(
+            {"WITHOUT_NODE": "a", "NOT_CREATED": "b"}, (0, ["a", "b", "c"]), id="one after another"
+        ),
+    ],
+)
+def test_a_way_back_waits_for_pods_that_became_ready_with_claims(
+    tmp_path: Path, environment: Mapping[str, str], expected: tuple[int, Sequence[str]]
+) -> None:
+    """None was ready in the snapshot, and all were deleted at once, though the legacy system had devices for them."""
+    scripts = Scripts(tmp_path, "StatefulSet", ON_DELETE, pending=2, minute=0)
+    scripts.show(**dict.fromkeys("abc", "StatefulSet/web claims True"))
+
+    status, deleted, text = scripts.run(
+        "rollback", FROM="claims", TO="keys", WANTED="3", **environment
+    )
+
+    assert expected == (status, deleted), text
 
 
 def test_a_way_back_ends_when_as_many_pods_are_back_as_before(tmp_path: Path) -> None:
