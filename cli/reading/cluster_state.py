@@ -125,16 +125,26 @@ async def read_live_settings(flags: ClusterFlags) -> "LiveSettings":
         return await find_settings(client)
 
 
+async def _read_live_settings_or_defaults(flags: ClusterFlags) -> "LiveSettings":
+    from cli.reading.live import find_settings_or_defaults  # noqa: PLC0415
+    from kube.client.client import Client  # noqa: PLC0415
+
+    async with await Client.from_kubeconfig(flags.kubeconfig, flags.context) as client:
+        return await find_settings_or_defaults(client)
+
+
 def settings_of_cluster(flags: ClusterFlags, path: str | None) -> SharedSettings:
     """Return the settings in a file, else those of a live cluster, else defaults; print notes on them.
 
+    Defaults replace those of a live cluster that make no sense to this version.
+
     Raises:
-        DrawbridgeError: The file or the cluster cannot be read, or the settings make no sense.
+        DrawbridgeError: The file or the cluster cannot be read, or the settings in the file make no sense.
     """
     if path is not None:
         return read_settings(path)
     if not flags.live:
         return SharedSettings()
-    live = asyncio.run(read_live_settings(flags))
+    live = asyncio.run(_read_live_settings_or_defaults(flags))
     print_notes(live.notes)
     return live.settings

@@ -35,7 +35,7 @@ from kube.api.urls import (
     Resource,
 )
 from kube.client.client import Client
-from kube.errors import Forbidden, NotFound
+from kube.errors import ConfigError, Forbidden, NotFound
 from kube.manifests.source import SourceObject, ViewedObject
 from kube.names import CONFIGURATION, NAMESPACE
 from migration.settings_import.legacy_documents import LegacyDocument, texts_of
@@ -295,7 +295,7 @@ class LiveSettings(NamedTuple):
     """The settings of a cluster's processes, with the feature gates of its controllers.
 
     Attributes:
-        is_readable: False if the user may not read them, and these are defaults for that reason.
+        is_readable: False if these are defaults, since the user may not read them or they make no sense.
     """
 
     settings: SharedSettings
@@ -372,7 +372,26 @@ async def find_settings(client: Client) -> LiveSettings:
         ConfigError: The settings make no sense.
         KubeError: The API server does not answer.
     """
+    return await _installed_settings(client, await find_namespace(client))
+
+
+async def find_settings_or_defaults(client: Client) -> LiveSettings:
+    """As `find_settings`, with defaults and a note if the settings make no sense to this version.
+
+    Raises:
+        KubeError: The API server does not answer.
+    """
     namespace = await find_namespace(client)
+    try:
+        return await _installed_settings(client, namespace)
+    except ConfigError as error:
+        note = f"the cluster's settings make no sense here, and defaults are used: {error}"
+        settings = await _completed(client, namespace.name, SharedSettings())
+        note = f"{note}; name others with --settings FILE"
+        return LiveSettings(settings, [note], is_readable=False)
+
+
+async def _installed_settings(client: Client, namespace: InstalledNamespace) -> LiveSettings:
     try:
         return await _settings_in(client, namespace.name)
     except NotFound:

@@ -14,6 +14,7 @@ from kube.api.urls import (
     DEVICE_CLASSES,
     MUTATING_WEBHOOK_CONFIGURATIONS,
     NAMESPACES,
+    PODS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
@@ -21,6 +22,7 @@ from kube.manifests.dump import dump_yaml
 from kube.names import CONFIGURATION, NAMESPACE, SERVICE
 from testing.builders import NVIDIA, gpus, pod
 from testing.command import drawbridge
+from testing.documents import api_object
 from testing.fake_api_server import FakeApiServer
 from testing.kubeconfig import kubeconfig_of
 
@@ -163,3 +165,32 @@ async def test_a_pending_claim_is_explained_with_the_gates_of_the_settings(
 
     (claim,) = json.loads(result.stdout)["simulation"]["claims"]
     assert (claim["allocation"] is not None) == is_on
+
+
+async def test_a_pod_is_explained_where_the_settings_make_no_sense(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    """They may be those of another version, and most pods need none of them."""
+    put_webhook(server, {"service": {"name": SERVICE, "namespace": OWN}})
+    put_settings(server, "validation: {newerSetting: true}")
+    server.put(PODS, api_object("Pod", "waits", "team", spec={"containers": [gpus(1)]}))
+
+    result = await run(server, tmp_path, "why", "pod", "waits", "-n", "team")
+
+    assert "newerSetting" in result.stderr
+    assert "defaults are used" in result.stderr
+    assert json.loads(result.stdout)["name"] == "waits"
+
+
+async def test_a_file_of_settings_that_makes_no_sense_is_an_error(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    server.put(PODS, api_object("Pod", "waits", "team", spec={"containers": [gpus(1)]}))
+    file = tmp_path / "settings.yaml"
+    file.write_text("validation: {newerSetting: true}")
+
+    result = await run(
+        server, tmp_path, "why", "pod", "waits", "-n", "team", "--settings", str(file)
+    )
+
+    assert (result.exit_code, result.stdout) == (2, "")
