@@ -1,10 +1,11 @@
 """The state of a running cluster, as objects, for `--live`. Read-only."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from admission.webhook_configuration import PODS_WEBHOOK
 from allocator.declarations import pod_group
 from answers.model.kinds import STATE_KINDS
 from answers.model.pod_owners import FAILED_CLAIM, FAILED_CREATE, FailedCreation
@@ -37,8 +38,9 @@ from kube.api.urls import (
 from kube.client.client import Client
 from kube.errors import ConfigError, Forbidden, NotFound
 from kube.manifests.source import SourceObject, ViewedObject
-from kube.names import CONFIGURATION, NAMESPACE
+from kube.names import CONFIGURATION, NAMESPACE, TRANSLATE_LABEL
 from migration.settings_import.legacy_documents import LegacyDocument, texts_of
+from translation.cluster.snapshot import Mode
 
 
 class _Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -309,11 +311,13 @@ class InstalledNamespace(NamedTuple):
     Attributes:
         has_configuration: The cluster has a webhook configuration, or has one that may not be read.
         doubt: The reason that it may be another one, as a clause; empty if there is none.
+        mode: The mode that the webhook for pods is configured for; None without one.
     """
 
     name: str
     has_configuration: bool
     doubt: str = ""
+    mode: Mode | None = None
 
 
 async def find_namespace(client: Client) -> InstalledNamespace:
@@ -330,10 +334,11 @@ async def find_namespace(client: Client) -> InstalledNamespace:
     except Forbidden as refusal:
         doubt = f"that Drawbridge is installed there is a guess, since {refusal}"
         return InstalledNamespace(NAMESPACE, has_configuration=True, doubt=doubt)
+    mode = configured_mode(webhooks_in(configuration))
     if name := service_namespace(configuration):
-        return InstalledNamespace(name, has_configuration=True)
+        return InstalledNamespace(name, has_configuration=True, mode=mode)
     doubt = f"that Drawbridge is installed there is a guess, since {CONFIGURATION} names no Service"
-    return InstalledNamespace(NAMESPACE, has_configuration=True, doubt=doubt)
+    return InstalledNamespace(NAMESPACE, has_configuration=True, doubt=doubt, mode=mode)
 
 
 def service_namespace(configuration: Mapping[str, Any] | None) -> str:
@@ -352,6 +357,21 @@ def webhooks_in(configuration: Mapping[str, Any] | None) -> list[Mapping[str, An
         for webhook in (configuration or {}).get("webhooks") or ()
         if isinstance(webhook, Mapping)
     ]
+
+
+def configured_mode(webhooks: Iterable[Mapping[str, Any]]) -> Mode | None:
+    """Return the mode that the webhook for pods is configured for; None without one."""
+    for webhook in webhooks:
+        if webhook.get("name") == PODS_WEBHOOK:
+            if webhook.get("failurePolicy") == "Ignore":
+                return Mode.SHADOW
+            selector = webhook.get("namespaceSelector") or {}
+            is_opt_in = any(
+                entry.get("key") == TRANSLATE_LABEL and entry.get("operator") == "In"
+                for entry in selector.get("matchExpressions") or ()
+            )
+            return Mode.OPT_IN if is_opt_in else Mode.OPT_OUT
+    return None
 
 
 def absence_note(namespace: InstalledNamespace) -> str:

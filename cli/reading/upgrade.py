@@ -6,13 +6,14 @@ Read-only.
 import msgspec
 
 from cli.reading.live import absence_note, find_namespace
-from cli.reading.settings import CONFIG_MAP, settings_in_config_map
+from cli.reading.settings import CONFIG_MAP, config_map_text, names_mode, settings_in_config_map
 from kube.api.urls import CONFIG_MAPS
 from kube.client.client import Client
 from kube.errors import ConfigError, Forbidden, KubeError, NotFound
 from migration.upgrade.model import UpgradeFacts
 from process.profiles.published_profiles import project_published
 from process.profiles.translation import TranslationSettings
+from translation.cluster.snapshot import Mode
 
 
 async def read_upgrade_facts(
@@ -28,6 +29,8 @@ async def read_upgrade_facts(
     async with await Client.from_kubeconfig(kubeconfig, context) as client:
         namespace = await find_namespace(client)
         raw = await _config_map(client, namespace.name, CONFIG_MAP, unreadable)
+        is_known = not unreadable and not namespace.doubt
+        is_named = raw is not None and names_mode(config_map_text(raw))
         if raw is None and not unreadable:
             note = absence_note(namespace)
         if raw is not None:
@@ -43,6 +46,7 @@ async def read_upgrade_facts(
     facts = UpgradeFacts(
         metrics=metrics,
         settings_problem=problem,
+        relies_on_default_mode=is_known and namespace.mode is Mode.OPT_OUT and not is_named,
         kept_versions=project_published(raw).versions if raw is not None else {},
         unreadable=tuple(unreadable),
     )

@@ -75,6 +75,16 @@ def _findings(
             f"{question.facts.settings_problem}; processes of this version would not start",
             "correct ConfigMap drawbridge-settings first",
         )
+    if question.facts.relies_on_default_mode:
+        yield finding(
+            Severity.WARNING,
+            UpgradeCode.MODE_NOT_NAMED,
+            "the webhook configurations are OptOut, and ConfigMap drawbridge-settings names no mode; in this "
+            "version the overlays cert-manager, client-certificates and own-namespace are OptIn, and pods of "
+            "namespaces without the label would be admitted as they are written",
+            "if you installed from one of them, name ../../base in its kustomization.yaml instead of "
+            "../opt-in; translation.mode: OptOut in the ConfigMap ends this warning",
+        )
     if target is not None:
         yield from check_kubernetes(
             question.objects,

@@ -34,6 +34,8 @@ class UpgradeCode(StrEnum):
     """An API version that is in use will not be served some day."""
     SETTINGS_INVALID = "settingsInvalid"
     """The settings of the cluster make no sense to this version, as when one was removed."""
+    MODE_NOT_NAMED = "modeNotNamed"
+    """The webhook configurations are `OptOut`, and no settings say so: the folder of the upgrade may be `OptIn`."""
     TRANSLATION_VERSION_DIFFERS = "translationVersionDiffers"
     """A translation was made by another translation version."""
     PROFILE_DIFFERS = "profileDiffers"
@@ -95,11 +97,13 @@ class UpgradeFacts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         metrics: The metrics of the API server; empty if they may not be read.
         settings_problem: The reason its settings make no sense to this version; empty if they do.
+        relies_on_default_mode: Its webhook configurations are `OptOut`, and its settings name no mode.
         kept_versions: Content hash to a version of a profile that it keeps.
         unreadable: The resources that the user may not read.
     """
 
     metrics: str = ""
     settings_problem: str = ""
+    relies_on_default_mode: bool = False
     kept_versions: Mapping[str, Profile] = {}
     unreadable: tuple[str, ...] = ()

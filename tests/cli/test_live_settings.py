@@ -19,12 +19,13 @@ from kube.api.urls import (
     RESOURCE_SLICES,
 )
 from kube.manifests.dump import dump_yaml
-from kube.names import CONFIGURATION, NAMESPACE, SERVICE
+from kube.names import CONFIGURATION, NAMESPACE, SERVICE, TRANSLATE_LABEL
 from testing.builders import NVIDIA, gpus, pod
 from testing.command import drawbridge
 from testing.documents import api_object
 from testing.fake_api_server import FakeApiServer
 from testing.kubeconfig import kubeconfig_of
+from translation.cluster.snapshot import Mode
 
 OWN: Final = "gpu-system"
 CHOICE: Final = "translation: {profiles: {nvidia: gpu.example.com}}"
@@ -33,6 +34,14 @@ GUESSED: Final = (
     f"there is no ConfigMap drawbridge-settings in namespace {NAMESPACE} (that Drawbridge is "
     "installed there is a guess, since "
 )
+SERVED: Final = {"service": {"name": SERVICE, "namespace": OWN}}
+LEFT_OUT: Final = {"key": TRANSLATE_LABEL, "operator": "NotIn", "values": ["false"]}
+REQUIREMENTS: Final = {
+    Mode.OPT_IN: {"key": TRANSLATE_LABEL, "operator": "In", "values": ["true", "selected"]},
+    Mode.OPT_OUT: LEFT_OUT,
+    Mode.SHADOW: LEFT_OUT,
+}
+"""Mode to a requirement on the labels of namespaces."""
 
 
 @pytest.fixture
@@ -42,9 +51,14 @@ async def server() -> AsyncIterator[FakeApiServer]:
         yield fake_server
 
 
-def put_webhook(server: FakeApiServer, client_config: Any) -> None:
-    webhooks = [{"name": "pods.drawbridge.internal", "clientConfig": client_config}]
-    document = {"metadata": {"name": CONFIGURATION}, "webhooks": webhooks}
+def put_webhook(server: FakeApiServer, client_config: Any, mode: Mode = Mode.OPT_IN) -> None:
+    webhook = {
+        "name": "pods.drawbridge.internal",
+        "clientConfig": client_config,
+        "failurePolicy": "Ignore" if mode is Mode.SHADOW else "Fail",
+        "namespaceSelector": {"matchExpressions": [REQUIREMENTS[mode]]},
+    }
+    document = {"metadata": {"name": CONFIGURATION}, "webhooks": [webhook]}
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, document)
 
 
@@ -95,27 +109,29 @@ async def test_pods_of_the_namespace_of_the_webhook_are_left_as_they_are(
 
 
 @pytest.mark.parametrize(
-    ("client_config", "may_read", "expected"),
+    ("client_config", "mode", "may_read", "expected"),
     [
-        ({"service": {"name": SERVICE, "namespace": OWN}}, True, ABSENT),
-        ({"service": {"name": SERVICE, "namespace": OWN}}, False, GUESSED),
-        ({"url": "https://192.0.2.1/mutate"}, True, GUESSED),
-        (None, True, ""),
+        (SERVED, Mode.OPT_IN, True, ABSENT),
+        (SERVED, Mode.SHADOW, True, ABSENT),
+        (SERVED, Mode.OPT_OUT, False, GUESSED),
+        ({"url": "https://192.0.2.1/mutate"}, Mode.OPT_OUT, True, GUESSED),
+        (None, Mode.OPT_OUT, True, ""),
     ],
-    ids=["service", "forbidden", "url", "not installed"],
+    ids=["OptIn", "Shadow", "forbidden", "url", "not installed"],
 )
 @pytest.mark.parametrize("call", [("translate", "-f", "-"), ("check-upgrade",)], ids=" ".join)
 async def test_default_settings_for_lack_of_a_config_map_are_noted(
     server: FakeApiServer,
     tmp_path: Path,
     client_config: Any,
+    mode: Mode,
     call: tuple[str, ...],
-    expected: str,
     *,
+    expected: str,
     may_read: bool,
 ) -> None:
     if client_config is not None:
-        put_webhook(server, client_config)
+        put_webhook(server, client_config, mode)
     if not may_read:
         path = "/mutatingwebhookconfigurations/"
         server.fail(403, matches=lambda request: path in request.path)
@@ -137,6 +153,90 @@ async def test_an_upgrade_is_checked_with_the_settings_of_the_namespace_of_the_w
 
     codes = [finding["code"] for finding in json.loads(result.stdout)["findings"]]
     assert "settingsInvalid" in codes
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "expected"),
+    [
+        (Mode.OPT_OUT, None, True),
+        (Mode.OPT_OUT, CHOICE, True),
+        (Mode.OPT_OUT, "", True),
+        (Mode.OPT_OUT, "translation: {mode: OptOut}", False),
+        (Mode.OPT_IN, None, False),
+        (Mode.SHADOW, CHOICE, False),
+    ],
+)
+async def test_an_upgrade_that_may_change_the_mode_is_reported(
+    server: FakeApiServer, tmp_path: Path, mode: Mode, text: str | None, *, expected: bool
+) -> None:
+    """Overlays that are installed as OptOut have become OptIn."""
+    put_webhook(server, SERVED, mode)
+    if text is not None:
+        put_settings(server, text)
+
+    result = await run(server, tmp_path, "check-upgrade")
+
+    findings = {
+        finding["code"]: finding["severity"] for finding in json.loads(result.stdout)["findings"]
+    }
+    assert (findings.get("modeNotNamed") == "warning") == expected
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("path", ["/configmaps/", "/mutatingwebhookconfigurations/"])
+async def test_a_mode_that_may_not_be_read_is_not_reported(
+    server: FakeApiServer, tmp_path: Path, path: str
+) -> None:
+    put_webhook(server, SERVED, Mode.OPT_OUT)
+    server.fail(403, matches=lambda request: path in request.path)
+
+    result = await run(server, tmp_path, "check-upgrade")
+
+    assert "modeNotNamed" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("{}", True), ("translation: {mode: OptOut}", False)]
+)
+async def test_the_mode_of_an_upgrade_may_be_named_in_a_file(
+    server: FakeApiServer, tmp_path: Path, text: str, *, expected: bool
+) -> None:
+    put_webhook(server, SERVED, Mode.OPT_OUT)
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+
+    result = await run(server, tmp_path, "check-upgrade", "--settings", str(file))
+
+    assert ("modeNotNamed" in result.stdout) == expected
+
+
+async def test_a_pod_is_explained_where_the_settings_make_no_sense(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    """They may be those of another version, and most pods need none of them."""
+    put_webhook(server, SERVED)
+    put_settings(server, "validation: {newerSetting: true}")
+    server.put(PODS, api_object("Pod", "waits", "team", spec={"containers": [gpus(1)]}))
+
+    result = await run(server, tmp_path, "why", "pod", "waits", "-n", "team")
+
+    assert "newerSetting" in result.stderr
+    assert "defaults are used" in result.stderr
+    assert json.loads(result.stdout)["name"] == "waits"
+
+
+async def test_a_file_of_settings_that_makes_no_sense_is_an_error(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    server.put(PODS, api_object("Pod", "waits", "team", spec={"containers": [gpus(1)]}))
+    file = tmp_path / "settings.yaml"
+    file.write_text("validation: {newerSetting: true}")
+
+    result = await run(
+        server, tmp_path, "why", "pod", "waits", "-n", "team", "--settings", str(file)
+    )
+
+    assert (result.exit_code, result.stdout) == (2, "")
 
 
 @pytest.mark.parametrize("is_on", [True, False], ids=["on", "off"])
@@ -165,32 +265,3 @@ async def test_a_pending_claim_is_explained_with_the_gates_of_the_settings(
 
     (claim,) = json.loads(result.stdout)["simulation"]["claims"]
     assert (claim["allocation"] is not None) == is_on
-
-
-async def test_a_pod_is_explained_where_the_settings_make_no_sense(
-    server: FakeApiServer, tmp_path: Path
-) -> None:
-    """They may be those of another version, and most pods need none of them."""
-    put_webhook(server, {"service": {"name": SERVICE, "namespace": OWN}})
-    put_settings(server, "validation: {newerSetting: true}")
-    server.put(PODS, api_object("Pod", "waits", "team", spec={"containers": [gpus(1)]}))
-
-    result = await run(server, tmp_path, "why", "pod", "waits", "-n", "team")
-
-    assert "newerSetting" in result.stderr
-    assert "defaults are used" in result.stderr
-    assert json.loads(result.stdout)["name"] == "waits"
-
-
-async def test_a_file_of_settings_that_makes_no_sense_is_an_error(
-    server: FakeApiServer, tmp_path: Path
-) -> None:
-    server.put(PODS, api_object("Pod", "waits", "team", spec={"containers": [gpus(1)]}))
-    file = tmp_path / "settings.yaml"
-    file.write_text("validation: {newerSetting: true}")
-
-    result = await run(
-        server, tmp_path, "why", "pod", "waits", "-n", "team", "--settings", str(file)
-    )
-
-    assert (result.exit_code, result.stdout) == (2, "")

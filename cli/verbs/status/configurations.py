@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from admission.webhook_configuration import PODS_WEBHOOK, ROUTING_WEBHOOK
+from admission.webhook_configuration import ROUTING_WEBHOOK
 from answers.model.kubernetes_version import parse_version
 from certs.authority import CertificateError
 from certs.rotation import parse_certificates
 from cli.reading.installation import Installation, webhooks_of
-from cli.reading.live import webhooks_in
+from cli.reading.live import configured_mode, webhooks_in
 from cli.verbs.status.model import State, StatusCheck
 from clusterstate.published_gates import CONSUMABLE_CAPACITY
 from findings.text import count_text, join_names
@@ -110,24 +110,9 @@ def mode_of(installation: Installation) -> Mode:
     return installation.settings.translation.mode
 
 
-def mode_of_configuration(installation: Installation) -> Mode | None:
-    """Return the mode that the webhook for pods is configured for; None without one."""
-    for webhook in webhooks_of(installation):
-        if webhook.get("name") == PODS_WEBHOOK:
-            if webhook.get("failurePolicy") == "Ignore":
-                return Mode.SHADOW
-            selector = webhook.get("namespaceSelector") or {}
-            is_opt_in = any(
-                entry.get("key") == TRANSLATE_LABEL and entry.get("operator") == "In"
-                for entry in selector.get("matchExpressions") or ()
-            )
-            return Mode.OPT_IN if is_opt_in else Mode.OPT_OUT
-    return None
-
-
 def check_mode(installation: Installation) -> StatusCheck:
     """Return the mode, and check that settings and configurations agree on it."""
-    mode, configured = mode_of(installation), mode_of_configuration(installation)
+    mode, configured = mode_of(installation), configured_mode(webhooks_of(installation))
     opted_in = len(labelled(installation, "true"))
     opted_out = len(labelled(installation, "false"))
     selective = len(labelled(installation, TRANSLATE_SELECTED))
