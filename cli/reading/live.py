@@ -375,8 +375,10 @@ def configured_mode(webhooks: Iterable[Mapping[str, Any]]) -> Mode | None:
 
 
 def absence_note(namespace: InstalledNamespace) -> str:
-    """Return a note on default settings for lack of a ConfigMap; empty without a webhook."""
-    if not namespace.has_configuration:
+    """Return a note on default settings for lack of a ConfigMap; empty if none is expected."""
+    # Manifests of the default mode have no ConfigMap; those of other modes name theirs in one.
+    has_default_mode = namespace.mode is SharedSettings().translation.mode
+    if not namespace.has_configuration or (has_default_mode and not namespace.doubt):
         return ""
     doubt = f" ({namespace.doubt})" if namespace.doubt else ""
     return (
