@@ -157,6 +157,10 @@ class MappableNames:
             self._answers[resource] = self._is_exact(resource)
         return self._answers[resource]
 
+    def class_name(self, resource: str) -> str:
+        """Return the class of the devices that a name means; empty if nothing here knows it."""
+        return next(iter(self._own(resource)), "")
+
     def wide_mappings(self, resources: Iterable[str]) -> tuple[WideMapping, ...]:
         """Return the mappings of these names that are not exact; none if settings leave pods to their class."""
         if self._options.native is NativePolicy.MAPPED:

@@ -2,7 +2,7 @@
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from translation.cluster.snapshot import (
     TranslationSnapshot,
     vocabularies_in_force,
 )
+from translation.compiling.claims import Claim
 from translation.model.intents import LegacyPod, Vocabulary
 from translation.reading.arbiter import requests_devices
 from translation.reading.legacy_pod import OPT_OUT_LABELS, containers, legacy_pod
@@ -176,7 +177,7 @@ def assess_workload(
         outcome=outcome,
         findings=findings,
         keys=keys,
-        unmapped=_unmapped_keys(keys, result, mapped_resources)
+        unmapped=_unmapped_keys(keys, result.claims, mapped_resources, mappable_names)
         if outcome is Outcome.NATIVE and mapped_resources is not None
         else {},
         result=result if outcome not in {Outcome.REFUSED, Outcome.UNKNOWN} else None,
@@ -334,12 +335,14 @@ def _opted_in(source: SourceObject) -> SourceObject:
 
 
 def _unmapped_keys(
-    keys: Iterable[str], result: TranslatedObject, mapped_resources: Mapping[str, str]
+    keys: Iterable[str], claims: Iterable[Claim], mapped: Container[str], names: MappableNames
 ) -> dict[str, str]:
     """Return resource name to the class that serves it, for names that no class maps yet."""
-    classes = sorted({name for claim in result.claims for name in claim.class_names()})
-    missing = sorted(key for key in keys if key not in mapped_resources)
-    return {key: " or ".join(classes) for key in missing} if classes else {}
+    classes = {key: name for claim in claims for key, name in claim.classes_by_key()}
+    missing = sorted(key for key in keys if key not in mapped)
+    # A key with an amount of 0 has no request, and without a class for it Kubernetes does not serve the others.
+    serving = ((key, classes.get(key) or names.class_name(key)) for key in missing)
+    return {key: name for key, name in serving if name}
 
 
 def translate_adopted(
@@ -490,10 +493,5 @@ def devices_of_pod(workload: AssessedWorkload) -> Counter[str]:
 def mapped_classes(workloads: Iterable[AssessedWorkload]) -> dict[str, str]:
     """Return resource name to the DeviceClass that has to map it, for native workloads."""
     return dict(
-        sorted(
-            (key, name)
-            for workload in workloads
-            for key, name in workload.unmapped.items()
-            if " " not in name
-        )
+        sorted((key, name) for workload in workloads for key, name in workload.unmapped.items())
     )

@@ -175,6 +175,112 @@ def test_pods_of_a_vendor_without_a_class_are_left_to_their_plugin(
     assert has_class is ("Namespace//team" in held_objects(plan))
 
 
+# --- pods with devices of two vendors -------------------------------------------------------------
+
+
+def mixed_node(name: str, **spec: Any) -> dict[str, Any]:
+    return node(name, {GPU: "4", NEURON_KEY: "4"}, {}, {}, **spec)
+
+
+def mixed_pods(*more: dict[str, Any], **amounts: str) -> Objects:
+    """Nodes with devices of two vendors, and a pod with both, as amounts of `gpu` and `neuron`."""
+    limits = {GPU: amounts.get("gpu", "1"), NEURON_KEY: amounts.get("neuron", "1")}
+    nodes = [mixed_node("mixed-0"), mixed_node("mixed-1"), namespace("team")]
+    return [*nodes, *workload("train", limits, ["mixed-0"]), *more]
+
+
+def beside_shares(limits: dict[str, str], *more: dict[str, Any]) -> Objects:
+    """Nodes of HAMi with a share, one of NVIDIA, and a cordoned one with a pod of these limits, in one namespace."""
+    nodes = [hami_node("hami-0"), hami_node("hami-1"), plugin_node("gpu-0"), plugin_node("gpu-1")]
+    pods = [*workload("share", SHARE, ["hami-0"]), *workload("web", {GPU: "1"}, ["gpu-0"])]
+    own = [mixed_node("mixed-0", unschedulable=True), *workload("train", limits, ["mixed-0"])]
+    return [*nodes, namespace("team"), *pods, *own, *more]
+
+
+def test_each_name_of_a_pod_gets_the_class_of_its_own_driver(tmp_path: Path) -> None:
+    """No class was mapped for either, and the next pod of a drained node stayed pending."""
+    plan = planned(tmp_path, mixed_pods())
+
+    assert {} == held_objects(plan)
+    assert {GPU: NVIDIA, NEURON_KEY: NEURON} == plan["mappedClasses"]
+    for name, resource in ((NVIDIA, GPU), (NEURON, NEURON_KEY)):
+        (line,) = [line for line in prepare(tmp_path).splitlines() if f"ass/{name} " in line]
+        assert resource in line
+
+
+def test_names_of_two_containers_get_the_classes_of_their_drivers(tmp_path: Path) -> None:
+    def container(name: str, limits: dict[str, str]) -> dict[str, Any]:
+        return {"name": name, "image": "a", "resources": {"limits": limits}}
+
+    containers = [container("a", {GPU: "1"}), container("b", {GPU: "1", NEURON_KEY: "2"})]
+    started = [container("i", {NEURON_KEY: "1"})]
+    nodes = [mixed_node("mixed-0"), mixed_node("mixed-1"), namespace("team")]
+    pods = workload("train", {}, ["mixed-0"], containers=containers, initContainers=started)
+
+    plan = planned(tmp_path, [*nodes, *pods])
+
+    assert {GPU: NVIDIA, NEURON_KEY: NEURON} == plan["mappedClasses"]
+
+
+def test_a_name_beside_one_that_a_class_maps_gets_its_class(tmp_path: Path) -> None:
+    own = device_class(f"device.driver == '{NVIDIA}'", name=NVIDIA, extendedResourceName=GPU)
+
+    plan = planned(tmp_path, mixed_pods(own))
+
+    assert {NEURON_KEY: NEURON} == plan["mappedClasses"]
+
+
+def test_the_fix_of_a_pod_of_two_vendors_names_a_class_for_each(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(mixed_pods()))
+
+    answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
+
+    (entry,) = answer["workloads"]
+    fixes = (
+        f"extendedResourceName: {key} to DeviceClass {name}"
+        for key, name in ((NEURON_KEY, NEURON), (GPU, NVIDIA))
+    )
+    assert f"add {', and '.join(fixes)}" == entry["fix"]
+
+
+def test_a_name_that_a_pod_requests_0_of_is_not_mapped_by_a_foreign_class(tmp_path: Path) -> None:
+    """One class was to map two names, and has room for one."""
+    nodes = [neuron_node("inf-0"), neuron_node("inf-1"), namespace("team")]
+    pods = workload("infer", {GPU: "0", NEURON_KEY: "1"}, ["inf-0"])
+
+    plan = planned(tmp_path, [*nodes, *pods])
+
+    assert {} == held_objects(plan)
+    assert {NEURON_KEY: NEURON} == plan["mappedClasses"]
+
+
+def test_a_namespace_moves_in_parts_where_a_class_is_missing_for_one_of_two_vendors(
+    tmp_path: Path,
+) -> None:
+    """The namespace was opted in, and the next pod would have got claims that no wave had planned."""
+    own = device_class(f"device.driver == '{NEURON}'", name=NEURON)
+
+    plan = planned(tmp_path, beside_shares({GPU: "1", NEURON_KEY: "1"}, own))
+
+    assert [] == [name for _, names in waves(plan) for name in names]
+    assert {GPU: NVIDIA} == plan["mappedClasses"]
+    reason = held_objects(plan)["Namespace//team"]
+    assert f"pods of Deployment/team/train keep {NEURON_KEY}, which no DeviceClass maps" in reason
+
+
+@pytest.mark.parametrize("amount", ["0", "1"])
+def test_pods_of_two_vendors_are_left_alone_where_they_request_devices_without_a_class(
+    tmp_path: Path, amount: str
+) -> None:
+    """The webhook translates a pod that requests 0 of them, since Kubernetes has no class for the name."""
+    plan = planned(tmp_path, beside_shares({GPU: "1", NEURON_KEY: amount}))
+
+    is_left = amount == "1"
+    assert (["team"] if is_left else []) == [name for _, names in waves(plan) for name in names]
+    assert is_left is ("Namespace//team" not in held_objects(plan))
+
+
 # --- the name in HAMi's chart ---------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from findings.field_path import FieldPath
+from findings.field_path import FieldPath, Key
 from findings.finding import Finding
 from kube.api.meta import ObjectMeta
 from kube.api.resource import (
@@ -89,6 +89,15 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         for index, request in enumerate(self.spec["spec"]["devices"]["requests"]):
             for alternative in request.get("firstAvailable") or [request["exactly"]]:
                 yield index, alternative["deviceClassName"]
+
+    def classes_by_key(self) -> Iterator[tuple[str, str]]:
+        """Yield the resource name of each request with the DeviceClass of each of its alternatives."""
+        for index, name in self.classes_by_request():
+            match self.source(FieldPath.of("requests", index)):
+                case FieldPath(steps=(*_, "resources", "limits", Key(name=key))):
+                    yield key, name
+                case _:
+                    pass
 
     def source(self, field: FieldPath) -> FieldPath | None:
         """Return the path in the pod of the key that requested a field or its nearest parent.

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
+import msgspec
+
 from findings.text import join_names
 from kube.manifests.source import SourceObject
 from migration.assessment.evidence import mapping_at
@@ -76,7 +78,8 @@ def unmapped_workloads(
 ) -> dict[str, list[AssessedWorkload]]:
     """Return namespace to its native workloads with next pods that get claims, since no class maps their names.
 
-    Pods with devices of other vendors than NVIDIA are left to their device plugin while the class is not there.
+    Each has those names alone. Pods with devices of other vendors than NVIDIA, not with an amount of 0, are left to their
+    device plugin while the class is not there.
 
     Args:
         workloads: The cluster's workloads.
@@ -88,18 +91,21 @@ def unmapped_workloads(
     vendors = [vocabularies[name] for name in OTHER_VENDORS if name in vocabularies]
     unmapped: dict[str, list[AssessedWorkload]] = {}
     for workload in workloads:
-        names = {
-            key: name
-            for key, name in workload.unmapped.items()
-            if key not in mappings and " " not in name
-        }
+        names = {key: name for key, name in workload.unmapped.items() if key not in mappings}
         is_left = any(
-            name not in classes and any(vendor.handles(key) for vendor in vendors)
-            for key, name in names.items()
+            names[key] not in classes and any(vendor.handles(key) for vendor in vendors)
+            for key in names.keys() & _requested_keys(workload)
         )
         if names and not is_left and workload.key.namespace in namespaces:
-            unmapped.setdefault(workload.key.namespace, []).append(workload)
+            own = msgspec.structs.replace(workload, unmapped=names)
+            unmapped.setdefault(workload.key.namespace, []).append(own)
     return unmapped
+
+
+def _requested_keys(workload: AssessedWorkload) -> frozenset[str]:
+    """Return the resource names that the claims of a workload would be for: none with an amount of 0."""
+    claims = workload.result.claims if workload.result is not None else ()
+    return frozenset(key for claim in claims for key, _ in claim.classes_by_key())
 
 
 def held_in_parts(unmapped: Mapping[str, Iterable[AssessedWorkload]]) -> Iterator[Held]:
