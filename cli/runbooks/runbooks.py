@@ -39,7 +39,7 @@ from migration.assessment.evidence import mapping_at
 from migration.plan.facts.environment import KUSTOMIZE
 from migration.plan.facts.vendors import NVIDIA, unmap_command
 from migration.plan.facts.work import describe_work
-from migration.plan.model.plan import DriverNodes, Plan, PluginDaemonSet, Wave
+from migration.plan.model.plan import Plan, PluginDaemonSet, Wave
 from migration.plan.search.unmovable import CORDONED
 
 SETTINGS: Final = "settings.yaml"
@@ -237,8 +237,8 @@ def _readme_lasting(plan: Plan) -> Iterator[str]:
     """Yield the remains of the preparation after the rollback of all waves."""
     yield "No script takes `prepare.sh` back: once all waves are taken back, drivers stay installed, on nodes with their label."
     for resource, name in plan.mapped_classes.items():
-        driver = plan.driver_nodes.get(name, DriverNodes())
-        nodes = f" ({_cell(join_names(driver.publishing))})" if driver.publishing else ""
+        publishing = plan.class_nodes.get(name, ())
+        nodes = f" ({_cell(join_names(publishing))})" if publishing else ""
         yield f"DeviceClass {_cell(name)} goes on mapping {_cell(resource)}, so pods with it may use nodes of its driver{nodes}; if it did not"
         yield f"before, {'take that out of the repository' if plan.format == KUSTOMIZE else f'this ends it: `{unmap_command(name)}`'}"
     for mapping in plan.wide_mappings:

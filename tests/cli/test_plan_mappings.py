@@ -175,6 +175,43 @@ def test_pods_of_a_vendor_without_a_class_are_left_to_their_plugin(
     assert has_class is ("Namespace//team" in held_objects(plan))
 
 
+# --- classes after a rollback ---------------------------------------------------------------------
+
+
+def lasting(tmp_path: Path, name: str) -> str:
+    """Return the line about a class in the page of a plan."""
+    page = (tmp_path / "plan" / "README.md").read_text()
+    (line,) = [line for line in page.splitlines() if f"DeviceClass {name} goes on mapping" in line]
+    return line
+
+
+def test_the_page_names_the_nodes_of_a_class_with_another_name_than_its_driver(
+    tmp_path: Path,
+) -> None:
+    """The class was looked up among the drivers, so the page named none."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {native: mapped}\n")
+    small = "nvidia.com/mig-1g.10gb"
+    nodes = [node(f"mig-{number}", {small: "4"}, {}, {}) for number in range(3)]
+    published = resource_slice("mig-2", NVIDIA, ["mig"])
+    pods = [namespace("team"), *workload("web", {small: "1"}, ["mig-0"])]
+
+    plan = planned(tmp_path, [*nodes, published, *pods], "--settings", settings)
+
+    assert {small: "mig.nvidia.com"} == plan["mappedClasses"]
+    assert "nodes of its driver (mig-2);" in lasting(tmp_path, "mig.nvidia.com")
+
+
+def test_the_page_names_the_nodes_of_a_driver_that_no_wave_needs(tmp_path: Path) -> None:
+    published = [node("inf-1"), resource_slice("inf-1", NEURON, ["neuron-0"])]
+
+    plan = planned(tmp_path, two_vendors(*published, unschedulable=True))
+
+    assert [NVIDIA] == list(plan["drivers"])
+    assert "nodes of its driver (inf-1);" in lasting(tmp_path, NEURON)
+    assert "nodes of its driver;" in lasting(tmp_path, NVIDIA)
+
+
 # --- pods with devices of two vendors -------------------------------------------------------------
 
 

@@ -1,10 +1,11 @@
-"""The nodes that a DRA driver has before the first wave, and the claims that it serves there. Pure."""
+"""The nodes that a DRA driver and its DeviceClasses have before the first wave, and the claims that it serves there. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from kube.manifests.source import SourceObject
 from migration.assessment.evidence import list_at, mapping_at, text_map
 from migration.plan.model.plan import DriverNodes, is_name
+from translation.profiles.profile import Profile
 
 
 def read_driver_nodes(
@@ -27,6 +28,27 @@ def read_driver_nodes(
         if entry != DriverNodes():
             nodes_by_driver[driver] = entry
     return nodes_by_driver
+
+
+def read_class_nodes(
+    objects: Sequence[SourceObject], classes: Iterable[str], profiles: Iterable[Profile]
+) -> dict[str, tuple[str, ...]]:
+    """Return DeviceClass to the nodes that publish devices of its driver, for the classes with any.
+
+    Args:
+        objects: The cluster's objects.
+        classes: The names of the classes, which may differ from those of their drivers.
+        profiles: The profiles of all drivers.
+    """
+    drivers_by_class: dict[str, list[str]] = {name: [] for name in sorted(classes)}
+    for profile in profiles:
+        for name in drivers_by_class.keys() & profile.class_names():
+            drivers_by_class[name].append(profile.driver)
+    nodes_by_class = {
+        name: {node for driver in drivers for node in _publishing(objects, driver)}
+        for name, drivers in drivers_by_class.items()
+    }
+    return {name: tuple(sorted(nodes)) for name, nodes in nodes_by_class.items() if nodes}
 
 
 def _labelled(objects: Iterable[SourceObject], key: str, value: str) -> Iterable[str]:

@@ -406,6 +406,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         driver_values: DRA driver to the values that its chart needs.
         driver_nodes: DRA driver to the nodes that it has before the first wave.
         mapped_classes: Resource name to the DeviceClass that has to map it before the first wave.
+        class_nodes: DeviceClass of these to the nodes that publish devices of its driver before the first wave.
         wide_mappings: DeviceClasses that lose the resource name before the first wave, since they give other
             devices than it means, too: pods that keep their device keys would get these on switched nodes.
         plugins: DaemonSets to keep from switched nodes before the first wave.
@@ -441,6 +442,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     driver_release: DriverRelease | None = None
     driver_values: Mapping[str, DriverValues] = {}
     driver_nodes: Mapping[str, DriverNodes] = {}
+    class_nodes: Mapping[str, tuple[str, ...]] = {}
     proposals: tuple[Proposal, ...] = ()
     cluster: ClusterIdentity = ClusterIdentity()
     format: str = ""

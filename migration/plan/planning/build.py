@@ -24,7 +24,7 @@ from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.quota_conversion import ConvertedQuota
 from migration.plan.facts.confirmed import read_releases
 from migration.plan.facts.device_plugins import DevicePlugins, confirmed_labels
-from migration.plan.facts.driver_nodes import read_driver_nodes
+from migration.plan.facts.driver_nodes import read_class_nodes, read_driver_nodes
 from migration.plan.facts.driver_values import read_driver_values
 from migration.plan.facts.environment import (
     guard_annotations,
@@ -199,6 +199,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         driver_nodes=read_driver_nodes(prepared.objects, driver_labels),
         driver_values=read_driver_values(prepared.objects, planned),
         mapped_classes=mappings,
+        class_nodes=read_class_nodes(
+            prepared.objects, mappings.values(), question.profiles.values()
+        ),
         wide_mappings=tuple(
             mapping for mapping in prepared.cluster.wide_mappings if is_name(mapping.device_class)
         ),
