@@ -1,13 +1,16 @@
 """`drawbridge plan`: the DeviceClasses that have to map resource names before the first wave."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from cli.output.progress import LongRun
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
+from migration.plan.search.waves import Planner
 from testing.command import drawbridge
 from testing.documents import device_class, namespace, node, resource_quota
 from testing.migration import GPU, SHARE, hami_node, plugin_node, resource_slice, workload
@@ -114,11 +117,30 @@ def test_pods_that_stay_with_their_plugin_need_no_class(tmp_path: Path) -> None:
     assert "change_object deviceclass/" not in prepare(tmp_path)
 
 
-def test_a_quota_counts_the_claims_of_a_class_that_maps_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["gpu-0", "ts-0"])
+def test_pods_that_a_wave_evicts_keep_a_class_though_others_of_their_workload_hold_it(
+    tmp_path: Path, place: str
+) -> None:
+    """They fitted no switched node: no class mapped their name."""
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1"), plugin_node("ts-0", 16, **PARTS)]
+    web = workload("web", {GPU: "1"}, [place, "ts-0"])
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *web], "--wave-nodes", 2)
+
+    assert "Deployment/team/web" in held_objects(plan)
+    assert {"gpu-0", "gpu-1"} == {name for names, _ in waves(plan) for name in names}
+    assert ({} if place == "ts-0" else {GPU: NVIDIA}) == plan["mappedClasses"]
+
+
+@pytest.mark.parametrize("has_class", [False, True])
+def test_a_quota_counts_the_claims_of_a_class_that_maps_nothing(
+    tmp_path: Path, *, has_class: bool
+) -> None:
     """It had no line for them: its line for the key was to count them, and the class did not map that."""
     quota = resource_quota({f"requests.{GPU}": "4"})
+    chart = [class_of_chart()] if has_class else []
 
-    planned(tmp_path, [*parts_beside_shares("lab"), quota])
+    planned(tmp_path, [*parts_beside_shares("lab"), quota, *chart])
 
     (source,) = read_paths([str(tmp_path / "plan" / "quotas" / "team.gpus.yaml")])
     line = f"{HAMI}.deviceclass.resource.k8s.io/devices"
@@ -135,16 +157,17 @@ def test_pods_of_a_namespace_that_is_opted_in_keep_their_class(tmp_path: Path) -
     assert TAKEN_BACK not in prepare(tmp_path)
 
 
+@pytest.mark.parametrize("has_class", [False, True])
 @pytest.mark.parametrize("spec", [{"unschedulable": True}, {}], ids=["cordoned", "not drainable"])
 def test_pods_without_a_class_keep_their_namespace_from_a_move_as_a_whole(
-    tmp_path: Path, spec: dict[str, bool]
+    tmp_path: Path, spec: dict[str, bool], *, has_class: bool
 ) -> None:
     """No class maps their name, and with the label of the namespace their next pods would get claims of HAMi."""
     own_node = {**plugin_node("gpu-0"), "spec": spec}
     objects = [hami_node("hami-0"), hami_node("hami-1"), own_node, namespace("team")]
     objects += [*workload("share", SHARE, ["hami-0"]), *workload("web", {GPU: "1"}, ["gpu-0"])]
 
-    plan = planned(tmp_path, objects)
+    plan = planned(tmp_path, [*objects, *([class_of_chart()] if has_class else [])])
 
     assert {} == plan["mappedClasses"]
     assert [] == [name for _, names in waves(plan) for name in names]
@@ -155,6 +178,31 @@ def test_pods_without_a_class_keep_their_namespace_from_a_move_as_a_whole(
     assert f"pods of Deployment/team/web keep {GPU}" in held_objects(plan)["Namespace//team"]
     switched = {name for names, _ in waves(plan) for name in names}
     assert {"hami-0", "hami-1"} == switched
+
+
+def test_a_search_that_stops_before_it_moves_a_namespace_in_parts_is_not_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its waves opt the namespace in as a whole, and nothing told so."""
+    rounds: list[Planner] = []
+    usable_nodes = Planner.usable_nodes
+
+    def end_round(planner: Planner) -> Mapping[str, frozenset[str]]:
+        rounds.append(planner)
+        return usable_nodes(planner)
+
+    monkeypatch.setattr(Planner, "usable_nodes", end_round)
+    monkeypatch.setattr(LongRun, "stops", lambda _: bool(rounds))
+    objects = [hami_node("hami-0"), {**plugin_node("gpu-0"), "spec": {"unschedulable": True}}]
+    objects += [hami_node("hami-1"), namespace("team")]
+    objects += [*workload("share", SHARE, ["hami-0"]), *workload("web", {GPU: "1"}, ["gpu-0"])]
+
+    plan = planned(tmp_path, objects)
+
+    assert ["team"] == [name for _, names in waves(plan) for name in names]
+    assert 1 == len(rounds)
+    assert not plan["complete"]
+    assert f"pods of Deployment/team/web keep {GPU}" in held_objects(plan)["Namespace//team"]
 
 
 @pytest.mark.parametrize("has_class", [False, True])
@@ -346,3 +394,71 @@ def test_a_name_that_hamis_chart_has_for_nobody_is_taken_back(tmp_path: Path) ->
     assert {} == plan["mappedClasses"]
     assert TAKEN_BACK in prepare(tmp_path)
     assert "`prepare.sh` takes that back" in (tmp_path / "plan" / "README.md").read_text()
+
+
+def both_vendors(*more: dict[str, Any]) -> Objects:
+    """Nodes of NVIDIA's plugin and of HAMi, with a pod each."""
+    return [
+        *(plugin_node("gpu-0"), plugin_node("gpu-1"), hami_node("hami-0"), hami_node("hami-1")),
+        *(namespace("team"), namespace("whole")),
+        *workload("web", {GPU: "1"}, ["gpu-0"], namespace="whole"),
+        *workload("share", SHARE, ["hami-0"]),
+        *more,
+    ]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        [class_of_chart()],
+        [class_of_chart(), device_class(f"device.driver == '{NVIDIA}'", name=NVIDIA)],
+    ],
+    ids=["before its chart is installed", "as its chart has it", "beside NVIDIA's"],
+)
+def test_hamis_chart_keeps_no_name_of_pods_with_gpus_of_nvidia(
+    tmp_path: Path, more: list[dict[str, Any]]
+) -> None:
+    """HAMi's class kept it, and no pod could use the nodes that NVIDIA's driver came to."""
+    plan = planned(tmp_path, both_vendors(*more))
+
+    assert {} == held_objects(plan)
+    assert {GPU: NVIDIA} == plan["mappedClasses"]
+    assert TAKEN_BACK in prepare(tmp_path)
+    assert f"change_object deviceclass/{NVIDIA}" in prepare(tmp_path)
+    assert f"change_object deviceclass/{HAMI}" not in prepare(tmp_path)
+    assert [] == plan["wideMappings"]
+
+
+@pytest.mark.parametrize("form", ["scripts", "kustomize"])
+def test_a_name_is_taken_from_hami_though_its_nodes_have_moved(tmp_path: Path, form: str) -> None:
+    """An upgrade of its chart gave it back, and the preflight of NVIDIA's nodes stopped at it."""
+    moved = [node("hami-0"), resource_slice("hami-0", HAMI, ["hami-gpu-0"])]
+    objects = [plugin_node("gpu-0"), plugin_node("gpu-1"), *moved, namespace("team")]
+    web = workload("web", {GPU: "1"}, ["gpu-0"])
+    options = ("--format", form) if form == "kustomize" else ()
+
+    plan = planned(tmp_path, [*objects, *web, class_of_chart()], *options)
+
+    assert [NVIDIA] == list(plan["drivers"])
+    assert {GPU: NVIDIA} == plan["mappedClasses"]
+    assert f"DeviceClass {HAMI} maps {GPU}, and the name means devices" in prepare(tmp_path)
+    assert f"kubectl patch deviceclass {HAMI} --type=json" in prepare(tmp_path)
+    page = (tmp_path / "plan" / "README.md").read_text()
+    assert f"DeviceClass {HAMI} maps {GPU} no more." in page
+
+
+def test_a_leftover_class_of_nvidia_takes_no_name_from_cards_of_hami(tmp_path: Path) -> None:
+    """Nothing has a driver for it."""
+    leftover = device_class(f"device.driver == '{NVIDIA}'", name=NVIDIA, extendedResourceName=GPU)
+    times = {NVIDIA: "2026-01-01T00:00:00Z", HAMI: "2026-02-01T00:00:00Z"}
+    classes = [
+        {**entry, "metadata": {**entry["metadata"], "creationTimestamp": times[name]}}
+        for entry in (leftover, class_of_chart())
+        for name in [entry["metadata"]["name"]]
+    ]
+
+    plan = planned(tmp_path, whole_cards(*classes))
+
+    assert {GPU: HAMI} == plan["mappedClasses"]
+    assert TAKEN_BACK not in prepare(tmp_path)

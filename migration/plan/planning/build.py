@@ -66,10 +66,12 @@ from migration.plan.planning.daemon_sets import daemon_sets_by_node
 from migration.plan.planning.emptied import guarded_pods, with_emptied
 from migration.plan.planning.free_by_kind import node_kinds, with_free_by_kind
 from migration.plan.planning.mappings import (
+    chart_mappings,
     held_in_parts,
     planned_mappings,
     publishing_drivers,
     unmapped_workloads,
+    without_chart_mappings,
 )
 from migration.plan.planning.namespaces import invalid_name, split_namespaces, split_uncreated
 from migration.plan.planning.node_uses import nodes_by_use
@@ -155,27 +157,37 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     ]
     vocabularies = vocabularies_in_force(question.options, question.profiles)
     waves = Waves(waves=(), held=tuple(obstacles))
-    planned, mappings = _preparation(prepared, question, waves, candidates)
+    workloads = without_chart_mappings(
+        prepared.cluster.workloads, extended_resources(prepared.cluster.state.classes.values())
+    )
+    preparation = partial(_preparation, prepared, question, workloads, candidates)
+    planned, mappings = preparation(waves)
     usable: Mapping[str, frozenset[str]] = {}
     in_parts: dict[str, list[AssessedWorkload]] = {}
     while not obstacles:
         planner = prepared.planner(policy, in_parts)
         waves = planner.plan(candidates, namespaces, stage, progress)
         usable = planner.usable_nodes()
-        planned, mappings = _preparation(prepared, question, waves, candidates)
+        planned, mappings = preparation(waves)
         unmapped = unmapped_workloads(
-            *(prepared.cluster.workloads, mappings),
+            *(workloads, mappings),
             {name for wave in waves.waves for name in wave.namespaces},
             {source.name for source in question.objects if source.kind == "DeviceClass"},
             vocabularies,
         )
-        if not unmapped or progress.stops():
+        if not unmapped:
             break
         # Their pods would get claims with the label of the namespace, so the others get labels of their own.
         in_parts |= unmapped
+        if progress.stops():
+            # These waves opt the namespaces in as a whole still, so nobody may run them.
+            waves = msgspec.structs.replace(waves, complete=False)
+            break
     drivers = sorted({driver for node in planned for driver in node.devices})
     driver_labels = {driver: "=".join(driver_label(driver)) for driver in drivers}
-    quotas = planned_quotas(question, prepared.cluster, mappings)
+    taken_back = chart_mappings(prepared.cluster.state.classes, mappings, drivers)
+    wide_mappings = (*prepared.cluster.wide_mappings, *taken_back)
+    quotas = planned_quotas(question, prepared.cluster, mappings, wide_mappings)
     plan = Plan(
         kubernetes_version=question.version,
         wave_nodes=policy.wave_nodes,
@@ -203,7 +215,11 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             prepared.objects, mappings.values(), question.profiles.values()
         ),
         wide_mappings=tuple(
-            mapping for mapping in prepared.cluster.wide_mappings if is_name(mapping.device_class)
+            mapping
+            for mapping in wide_mappings
+            # The lines of a driver that waves need take its chart's name back with each upgrade.
+            if is_name(mapping.device_class)
+            and not (mapping in taken_back and mapping.device_class in drivers)
         ),
         plugins=kept_away(prepared.objects, operator, planned, plugins),
         waves=tuple(
@@ -262,8 +278,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
 def _preparation(
     prepared: PreparedCluster,
     question: PlanQuestion,
-    waves: Waves,
+    workloads: Iterable[AssessedWorkload],
     candidates: Iterable[Candidate],
+    waves: Waves,
 ) -> tuple[Sequence[PlannedNode], Mapping[str, str]]:
     """Return the nodes that drivers are prepared for, and resource name to the DeviceClass that has to map it.
 
@@ -273,13 +290,19 @@ def _preparation(
         entry.node for entry in candidates
     ]
     drivers = {driver for node in planned for driver in node.devices}
-    opted_in = prepared.stage().opted_in.union(*(wave.namespaces for wave in waves.waves))
+    stage = prepared.stage()
+    # Of what is held, pods on other nodes than those that hold it are drained all the same.
+    switched = stage.switched.union(node.name for wave in waves.waves for node in wave.nodes)
+    live_nodes = prepared.live_nodes
     return planned, planned_mappings(
-        *(prepared.cluster.workloads, question.profiles),
-        mapped=extended_resources(prepared.cluster.state.classes.values()),
+        *(workloads, question.profiles),
         drivers=drivers | publishing_drivers(prepared.objects),
-        unmoved={entry.object for entry in waves.held},
-        opted_in=opted_in,
+        unmoved={
+            entry.object
+            for entry in waves.held
+            if switched.isdisjoint(live_nodes.get(entry.object, ()))
+        },
+        opted_in=stage.opted_in.union(*(wave.namespaces for wave in waves.waves)),
     )
 
 

@@ -1,16 +1,18 @@
 """The DeviceClasses that a plan has map resource names. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from findings.text import join_names
+from kube.api.resource import DeviceClass
 from kube.manifests.source import SourceObject
 from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.facts.vendors import CHART_MAPPINGS
 from migration.plan.model.plan import Held
+from translation.cluster.snapshot import WideMapping
 from translation.model.intents import Vocabulary
 from translation.profiles.profile import Profile
 from translation.reading.arbiter import OTHER_VENDORS
@@ -19,6 +21,7 @@ _NOT_WHOLE: Final = (
     "it cannot move as a whole: pods of {} keep {}, which no DeviceClass maps while no wave installs the driver, so the next "
     "ones would get claims; other Deployments and StatefulSets of it move by themselves"
 )
+_FOREIGN: Final = "the name means devices of another driver"
 _SEPARATE: Final = "have the nodes of these pods switched, too, or move the pods to a namespace of their own; then plan again from a new snapshot"
 
 
@@ -26,7 +29,6 @@ def planned_mappings(
     workloads: Iterable[AssessedWorkload],
     profiles: Mapping[str, Profile],
     *,
-    mapped: Mapping[str, str],
     drivers: Collection[str],
     unmoved: Collection[str],
     opted_in: Collection[str],
@@ -35,12 +37,10 @@ def planned_mappings(
 
     A class comes with its driver, so that of a driver that nothing installs may not be there. What is held keeps its
     device plugin, and needs no class, unless its namespace is opted in: without one its next pods would get claims.
-    Of the names that a class maps already, only that of a driver's own chart is returned: else it would be taken back.
 
     Args:
-        workloads: The cluster's workloads.
+        workloads: The cluster's workloads, without the mappings of charts.
         profiles: Driver to profile.
-        mapped: Resource name to the DeviceClass that maps it today.
         drivers: The drivers that are installed by then.
         unmoved: The workloads that never move, as `Kind/namespace/name`.
         opted_in: The namespaces that are opted in as a whole by the end.
@@ -53,20 +53,66 @@ def planned_mappings(
             (key, name)
             for workload in workloads
             if workload.key.reference not in unmoved or workload.key.namespace in opted_in
-            for key, name in (*workload.unmapped.items(), *_mapped_by_charts(workload, mapped))
+            for key, name in workload.unmapped.items()
             if name in classes
         )
     )
 
 
-def _mapped_by_charts(
-    workload: AssessedWorkload, mapped: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    """Yield the resource names of a native workload with the classes of charts that map them."""
-    for key in workload.keys if workload.outcome is Outcome.NATIVE else ():
-        name = mapped.get(key, "")
-        if CHART_MAPPINGS.get(name) == key:
-            yield key, name
+def without_chart_mappings(
+    workloads: Sequence[AssessedWorkload], mapped: Mapping[str, str]
+) -> tuple[AssessedWorkload, ...]:
+    """Return workloads as if no class mapped the foreign resource name of its driver's chart.
+
+    The name means devices of another driver. The plan gives it to the class of that driver where pods would get its
+    devices with claims, else to that of the chart.
+
+    Args:
+        workloads: The cluster's workloads.
+        mapped: Resource name to the DeviceClass that maps it today.
+    """
+    foreign = {key: name for key, name in mapped.items() if CHART_MAPPINGS.get(name) == key}
+    native = [workload for workload in workloads if workload.outcome is Outcome.NATIVE]
+    needed = sorted(
+        entry
+        for workload in (native if foreign else ())
+        for claim in (workload.result.claims if workload.result is not None else ())
+        for entry in claim.classes_by_key()
+    )
+    others = {key: name for key, name in needed if key in foreign and name != foreign[key]}
+    classes = {**foreign, **others}
+    return tuple(
+        msgspec.structs.replace(
+            workload,
+            unmapped={
+                **workload.unmapped,
+                **{key: classes[key] for key in workload.keys & classes.keys()},
+            },
+        )
+        if workload.outcome is Outcome.NATIVE
+        else workload
+        for workload in workloads
+    )
+
+
+def chart_mappings(
+    classes: Mapping[str, DeviceClass], mappings: Mapping[str, str], drivers: Collection[str]
+) -> tuple[WideMapping, ...]:
+    """Return the mappings of charts in force that a plan takes back, for another class or for nobody.
+
+    Args:
+        classes: The DeviceClasses of the cluster, by name.
+        mappings: Resource name to the DeviceClass that the plan has map it.
+        drivers: The drivers that waves need.
+    """
+    return tuple(
+        WideMapping(resource=key, device_class=name, reason=_FOREIGN)
+        for name, key in CHART_MAPPINGS.items()
+        if name in classes
+        and classes[name].spec.extended_resource_name == key
+        and mappings.get(key) != name
+        and (name in drivers or key in mappings)
+    )
 
 
 def unmapped_workloads(

@@ -37,7 +37,7 @@ from migration.plan.search.stage import PodKey, Stage
 from migration.plan.search.unmovable import pods_at_home, pods_on
 from migration.plan.search.wave_pods import ending_pods, replaced_pods
 from migration.plan.search.waves import Planner
-from translation.cluster.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions, WideMapping
 from translation.profiles.profile import Profile
 
 
@@ -197,7 +197,10 @@ def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
 
 
 def planned_quotas(
-    question: PlanQuestion, cluster: AssessedCluster, mappings: Mapping[str, str]
+    question: PlanQuestion,
+    cluster: AssessedCluster,
+    mappings: Mapping[str, str],
+    wide_mappings: Iterable[WideMapping],
 ) -> tuple[ConvertedQuota, ...]:
     """Return the ResourceQuotas that count claims once a plan is prepared.
 
@@ -205,10 +208,11 @@ def planned_quotas(
         question: The cluster.
         cluster: The same, assessed.
         mappings: Resource name to the DeviceClass that the plan has map it.
+        wide_mappings: The mappings that the plan takes back.
     """
     usage = used_devices(cluster.workloads)
     return convert_plan_quotas(
-        without_mappings(question.objects, cluster.wide_mappings),
+        without_mappings(question.objects, wide_mappings),
         question.profiles,
         question.options,
         question.namespace,
