@@ -137,14 +137,33 @@ def update_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, 
         )
     )
     record_exists = f"{_annotation('object')}.hasValue()"
+    # Where annotations request the devices, an apply of the manifest puts no key back.
+    applied_again = _either(
+        _has_device_keys(vocabularies, ["object"]),
+        *(
+            f"object.?spec.?{field} != oldObject.?spec.?{field}"
+            for field in ("schedulerName", "tolerations")
+        ),
+        *(
+            f"{_claims_of('object', field)} != {_claims_of('oldObject', field)}"
+            for field in ("containers", "initContainers")
+        ),
+    )
     return {
         "update-of-a-translated-pod": _either(
             f"({is_status})",
             record_changes,
-            f"({record_exists}\n&& {_has_device_keys(vocabularies, ['object'])})",
+            f"({record_exists}\n&& ({applied_again}))",
         ),
         "status-update-of-the-annotation": _either(f"!({is_status})", record_changes),
     }
+
+
+def _claims_of(pod: str, field: str) -> str:
+    """Return the expression for the claims of each container in a list, possibly missing or null."""
+    claims = "containers.map(container, container.?resources.?claims)"
+    containers = f"[{pod}.?spec.?{field}.orValue(null)]"
+    return f"{containers}.map(containers, containers == null ? [] : {claims})"
 
 
 def routing_match_conditions() -> Mapping[str, str]:

@@ -60,7 +60,7 @@ def admit_updated(
         return UNTOUCHED
     signature_operations = _restore_signature(pod, old)
     keys = new_keys(pod, old, vocabularies)
-    if not any(keys.values()):
+    if not any(keys.values()) and not _depends_on_annotations(record_text):
         decision = Decision.STRIPPED if signature_operations else Decision.UNTOUCHED
         return Answer(decision=decision, operations=signature_operations)
     faults = tuple(check_sizes(pod, vocabularies))
@@ -88,12 +88,21 @@ def admit_updated(
         )
     )
     if not is_kept:
-        return Answer(decision=Decision.STRIPPED, operations=operations)
+        decision = Decision.STRIPPED if operations else Decision.UNTOUCHED
+        return Answer(decision=decision, operations=operations)
     return Answer(
         decision=Decision.STRIPPED,
         operations=(*operations, add(pointer("spec", "schedulerName"), kept_name)),
         findings=tuple(check_kept_scheduler(new_name, kept_name, snapshot, options)),
     )
+
+
+def _depends_on_annotations(record_text: str) -> bool:
+    """Return True if a pod has claims for annotations; a translation leaves these in place."""
+    try:
+        return bool(decode_record(record_text).annotations)
+    except RecordError:
+        return False
 
 
 def _restore_lists(
@@ -102,9 +111,11 @@ def _restore_lists(
     """Yield the operations that undo the loss of translated entries in lists without a merge key.
 
     Args:
-        keys: Container name to the keys that its manifest has put back.
+        keys: Container name to the keys that its manifest has put back; none if annotations request the devices.
     """
     names = {name for name, new_names in keys.items() if new_names}
+    if not names:
+        names = {container.name for _, container in containers(old)}
     _, derivation = read_record(old, snapshot)
     yield from _restore_uses(pod, old, derivation.claims, names)
     taint_keys = {key for new_names in keys.values() for key in new_names}

@@ -373,7 +373,7 @@ def _translate_custom(
         for finding in check_embedded_templates(
             source.document, vocabularies, snapshot.extended_resources, options.kept
         )
-        if finding.path.steps[-1] in MANIFEST_FIELDS
+        if (not finding.path.is_root and finding.path.steps[-1] in MANIFEST_FIELDS)
         or all(finding.path.relative_to(path) is None for path in read_paths)
     )
     answers = [answer for _, answer in pods]

@@ -77,7 +77,8 @@ def applied_again(manifest: Document, live: Document) -> Document:
         update["spec"]["containers"], manifest["spec"]["containers"], strict=True
     ):
         resources = container_["resources"]
-        resources["limits"] = {**resources.get("limits", {}), **written["resources"]["limits"]}
+        if "limits" in written["resources"]:
+            resources["limits"] = {**resources.get("limits", {}), **written["resources"]["limits"]}
         if "claims" in written["resources"]:
             resources["claims"] = written["resources"]["claims"]
     for field in ("schedulerName", "tolerations"):
@@ -110,6 +111,41 @@ def test_a_second_apply_leaves_the_lists_of_the_pod(
     after, answer = admit_update(applied_again(manifest, live), live, options)
 
     assert (answer.decision, after) == (Decision.STRIPPED, live)
+
+
+KAI = TranslationOptions(adopt_schedulers={"kai-scheduler": "default-scheduler"})
+OF_KAI = pod(
+    container("main", {}), annotations={"gpu-memory": "4096"}, schedulerName="kai-scheduler"
+)
+TF = "tensor-fusion.ai/"
+OF_TENSOR_FUSION = with_changes(
+    pod(
+        container("main", {}),
+        annotations={f"{TF}vram-request": "4Gi", f"{TF}vram-limit": "4Gi"},
+        labels={f"{TF}enabled": "true"},
+        resourceClaims=[{"name": "own", "resourceClaimName": "nic"}],
+    ),
+    spec__containers__0__resources__claims=[{"name": "own"}],
+)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "options"),
+    [
+        pytest.param(OF_KAI, KAI, id="an adopted scheduler"),
+        pytest.param(OF_TENSOR_FUSION, TranslationOptions(), id="a claim of its own"),
+    ],
+)
+def test_a_second_apply_leaves_a_pod_whose_annotations_request_devices(
+    manifest: Document, options: TranslationOptions
+) -> None:
+    live, translation = admit(manifest, None, options)
+
+    after, answer = admit_update(applied_again(manifest, live), live, options)
+
+    assert translation.decision is Decision.TRANSLATED
+    assert (answer.decision, after) == (Decision.STRIPPED, live)
+    assert admit_update(live, live, options)[1].decision is Decision.UNTOUCHED
 
 
 def test_the_entries_that_a_second_apply_adds_come_after_those_of_the_pod() -> None:

@@ -47,11 +47,13 @@ def pod(
     annotations: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
     scheduler: str = "default-scheduler",
+    **fields: Any,
 ) -> Document:
     """Return a pod as the API server shows it: without empty fields, but with `containers`."""
     metadata = {"name": "a", "namespace": "default"}
     pod_metadata = {"annotations": annotations, "labels": labels}
     spec: dict[str, Any] = {"containers": list(containers) or None, "schedulerName": scheduler}
+    spec |= fields
     if init:
         spec["initContainers"] = list(init)
     return {"metadata": {**metadata, **{k: v for k, v in pod_metadata.items() if v}}, "spec": spec}
@@ -198,6 +200,33 @@ ROWS = (
         pod(PLAIN, annotations=OURS),
         pod(GPU, annotations=OURS),
         is_reviewed=True,
+    ),
+    updated(
+        "the scheduler of the manifest comes back",
+        pod(PLAIN, annotations=OURS),
+        pod(PLAIN, annotations=OURS, scheduler="kai-scheduler"),
+        is_reviewed=True,
+    ),
+    updated(
+        "the claims of the manifest come back",
+        pod(
+            {"name": "c", "resources": {"claims": [{"name": "own"}, {"name": "gpu"}]}},
+            annotations=OURS,
+        ),
+        pod({"name": "c", "resources": {"claims": [{"name": "own"}]}}, annotations=OURS),
+        is_reviewed=True,
+    ),
+    updated(
+        "the tolerations of the manifest come back",
+        pod(PLAIN, annotations=OURS, tolerations=[{"key": "a"}, {"key": "b"}]),
+        pod(PLAIN, annotations=OURS, tolerations=[{"key": "a"}]),
+        is_reviewed=True,
+    ),
+    updated(
+        "another image of a translated pod",
+        pod({**PLAIN, "image": "a"}, annotations=OURS, tolerations=[{"key": "a"}]),
+        pod({**PLAIN, "image": "b"}, annotations=OURS, tolerations=[{"key": "a"}]),
+        is_reviewed=False,
     ),
     updated("the annotation goes", pod(annotations=OURS), pod(PLAIN), is_reviewed=True),
     updated("the annotation comes", pod(PLAIN), pod(PLAIN, annotations=OURS), is_reviewed=True),

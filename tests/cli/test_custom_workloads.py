@@ -388,3 +388,17 @@ def test_a_patch_of_a_step_is_named_beside_its_container() -> None:
     output = translate(document)
 
     assert "spec.templates[0].podSpecPatch" in output.stderr
+
+
+def test_resources_at_the_root_of_a_workload_are_no_crash() -> None:
+    document = api_object(
+        "Rollout",
+        "train",
+        api_version="argoproj.io/v1alpha1",
+        spec={"template": {"spec": SHARE}},
+        limits={"nvidia.com/gpu": 1},
+    )
+
+    codes = [finding["code"] for finding in answer(document)["findings"]]
+
+    assert "podTemplateNotRead" in codes
