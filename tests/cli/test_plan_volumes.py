@@ -6,7 +6,10 @@ from typing import Any, Final
 
 import pytest
 
+from allocator.cluster.cluster import Cluster
 from allocator.pods.node_eligibility import is_eligible
+from allocator.simulation.model import SimulationInput, SimulationOptions
+from allocator.simulation.simulate import simulate_in_order
 from kube.api.core import Affinity, Node, NodeAffinity, Pod, PodSpec
 from kube.api.meta import ObjectMeta, convert
 from kube.api.node_selector import NodeSelector
@@ -14,6 +17,7 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from kube.manifests.source import SourceObject
 from migration.plan.facts.volumes import Volumes, on_reachable_nodes
+from migration.plan.planning import volume_nodes
 from testing.command import drawbridge
 from testing.documents import api_object, namespace, node
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
@@ -232,6 +236,56 @@ def test_a_pod_waits_for_the_only_node_of_its_zone_with_enough_devices(
 
     held = {entry["object"] for entry in plan["held"]}
     assert is_planned is ("Node//gpu-0" not in held)
+
+
+def test_a_node_may_have_a_name_longer_than_a_label(tmp_path: Path) -> None:
+    """Names were values of a label, so no node of the zone was one, and the pod held its node for ever."""
+    domain = "x" * 60
+    zones = {f"gpu-0.{domain}": "a", f"gpu-1.{domain}": "a", "gpu-2": "b"}
+    nodes = [
+        with_labels(plugin_node(name, gpus=2 if "gpu-1" in name else 4), zone=zone)
+        for name, zone in zones.items()
+    ]
+    pods = workload("db", {GPU: "4"}, [nodes[0]["metadata"]["name"]], volumes=[volume("data")])
+
+    plan = planned(tmp_path, [*nodes, *pods, *disk("data", term(ZONE, "a"))])
+
+    assert [] == plan["held"]
+
+
+@pytest.mark.parametrize("limits", [{GPU: "1"}, SHARE], ids=["by keys", "by claims"])
+def test_equal_pods_of_a_zone_are_tried_twice_and_no_node_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Mapping[str, str]
+) -> None:
+    """Each workload was tried, and each node looked for its name among all names of the zone."""
+    pods: list[Pod] = []
+
+    def simulate(cluster: Cluster, question: SimulationInput, options: SimulationOptions) -> Any:
+        pods.extend(question.pods)
+        return simulate_in_order(cluster, question, options)
+
+    monkeypatch.setattr(volume_nodes, "simulate_in_order", simulate)
+    make = hami_node if limits == SHARE else plugin_node
+    nodes = [with_labels(make(f"n-{number}"), zone="ab"[number % 2]) for number in range(6)]
+    entries = [
+        entry
+        for number in range(4)
+        for entry in workload(f"db-{number}", limits, [f"n-{number}"], volumes=[volume("data")])
+    ]
+
+    planned(tmp_path, [*nodes, *entries, *disk("data", term(ZONE, "a"))])
+
+    terms = [
+        requirement
+        for pod in pods
+        if pod.spec.affinity and pod.spec.affinity.node_affinity
+        for selector in (pod.spec.affinity.node_affinity.required,)
+        if selector is not None
+        for own in selector.node_selector_terms
+        for requirement in own.match_expressions or ()
+    ]
+    assert 2 == len(pods)
+    assert [0, 0, 1] == sorted(len(requirement.values or ()) for requirement in terms)
 
 
 def test_the_loss_of_a_volume_of_one_node_is_named_once(tmp_path: Path) -> None:
