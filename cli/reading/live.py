@@ -378,7 +378,7 @@ def absence_note(namespace: InstalledNamespace) -> str:
     """Return a note on default settings for lack of a ConfigMap; empty if none is expected."""
     # Manifests of the default mode have no ConfigMap; those of other modes name theirs in one.
     has_default_mode = namespace.mode is SharedSettings().translation.mode
-    if not namespace.has_configuration or (has_default_mode and not namespace.doubt):
+    if not namespace.has_configuration or has_default_mode:
         return ""
     doubt = f" ({namespace.doubt})" if namespace.doubt else ""
     return (

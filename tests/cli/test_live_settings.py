@@ -115,10 +115,19 @@ async def test_pods_of_the_namespace_of_the_webhook_are_left_as_they_are(
         (SERVED, Mode.SHADOW, True, ABSENT),
         (SERVED, Mode.OPT_OUT, True, ""),
         (SERVED, Mode.OPT_OUT, False, GUESSED),
-        ({"url": "https://192.0.2.1/mutate"}, Mode.OPT_OUT, True, GUESSED),
+        ({"url": "https://192.0.2.1/mutate"}, Mode.OPT_IN, True, GUESSED),
+        ({"url": "https://192.0.2.1/mutate"}, Mode.OPT_OUT, True, ""),
         (None, Mode.OPT_OUT, True, ""),
     ],
-    ids=["OptIn", "Shadow", "the base has none", "forbidden", "url", "not installed"],
+    ids=[
+        "OptIn",
+        "Shadow",
+        "the base has none",
+        "forbidden",
+        "url",
+        "url, and the base has none",
+        "not installed",
+    ],
 )
 @pytest.mark.parametrize("call", [("translate", "-f", "-"), ("check-upgrade",)], ids=" ".join)
 async def test_default_settings_for_lack_of_a_config_map_are_noted(
