@@ -312,12 +312,14 @@ class InstalledNamespace(NamedTuple):
         has_configuration: The cluster has a webhook configuration, or has one that may not be read.
         doubt: The reason that it may be another one, as a clause; empty if there is none.
         mode: The mode that the webhook for pods is configured for; None without one.
+        metadata: The metadata of the webhook configuration; empty without one.
     """
 
     name: str
     has_configuration: bool
     doubt: str = ""
     mode: Mode | None = None
+    metadata: Mapping[str, Any] = {}
 
 
 async def find_namespace(client: Client) -> InstalledNamespace:
@@ -334,11 +336,19 @@ async def find_namespace(client: Client) -> InstalledNamespace:
     except Forbidden as refusal:
         doubt = f"that Drawbridge is installed there is a guess, since {refusal}"
         return InstalledNamespace(NAMESPACE, has_configuration=True, doubt=doubt)
-    mode = configured_mode(webhooks_in(configuration))
-    if name := service_namespace(configuration):
-        return InstalledNamespace(name, has_configuration=True, mode=mode)
-    doubt = f"that Drawbridge is installed there is a guess, since {CONFIGURATION} names no Service"
-    return InstalledNamespace(NAMESPACE, has_configuration=True, doubt=doubt, mode=mode)
+    name, doubt = service_namespace(configuration), ""
+    if not name:
+        name = NAMESPACE
+        doubt = (
+            f"that Drawbridge is installed there is a guess, since {CONFIGURATION} names no Service"
+        )
+    return InstalledNamespace(
+        name,
+        has_configuration=True,
+        doubt=doubt,
+        mode=configured_mode(webhooks_in(configuration)),
+        metadata=configuration["metadata"],
+    )
 
 
 def service_namespace(configuration: Mapping[str, Any] | None) -> str:

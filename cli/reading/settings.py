@@ -3,14 +3,13 @@
 A command reads the file that the processes read, so that its answer is that of the cluster.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from clusterstate.settings import ValidationSettings
 from kube.api.meta import ApiStruct, decode
 from kube.errors import ConfigError
-from kube.manifests.plain_yaml import MAX_BYTES, PlainYamlError, load_yaml
+from kube.manifests.plain_yaml import MAX_BYTES
 from process.model.settings import ProcessSettings, parse_settings
 from process.profiles.translation import TranslationSettings
 
@@ -58,22 +57,8 @@ def settings_in_config_map(raw: bytes) -> SharedSettings:
     Raises:
         ConfigError: They make no sense.
     """
-    return settings_of(config_map_text(raw), f"ConfigMap {CONFIG_MAP}")
-
-
-def names_mode(text: bytes | str) -> bool:
-    """Return True if settings name the mode of the translation rather than leave it at its default."""
-    try:
-        document = load_yaml(text)
-    except PlainYamlError:
-        return False
-    translation = document.get("translation") if isinstance(document, Mapping) else None
-    return isinstance(translation, Mapping) and "mode" in translation
-
-
-def config_map_text(raw: bytes) -> str:
-    """Return the text of the settings in the ConfigMap of a cluster."""
-    return (decode(raw, _ConfigMap).data or {}).get(KEY, "")
+    text = (decode(raw, _ConfigMap).data or {}).get(KEY, "")
+    return settings_of(text, f"ConfigMap {CONFIG_MAP}")
 
 
 def settings_of(text: bytes | str, source: str) -> SharedSettings:

@@ -8,6 +8,7 @@ import msgspec
 from allocator.model.gate_metrics import parse_gates
 from answers.model.kubernetes_version import Version, format_version, parse_version
 from findings.finding import Severity
+from findings.text import join_names
 from kube.manifests.source import SourceObject
 from migration.upgrade.kubernetes import (
     check_kubernetes,
@@ -75,15 +76,16 @@ def _findings(
             f"{question.facts.settings_problem}; processes of this version would not start",
             "correct ConfigMap drawbridge-settings first",
         )
-    if question.facts.relies_on_default_mode:
+    if overlays := question.facts.opt_out_overlays:
+        marked = join_names([f"manifests/overlays/{name}" for name in overlays])
         yield finding(
             Severity.WARNING,
-            UpgradeCode.MODE_NOT_NAMED,
-            "the webhook configurations are OptOut, and ConfigMap drawbridge-settings names no mode; in this "
-            "version the overlays cert-manager, client-certificates and own-namespace are OptIn, and pods of "
-            "namespaces without the label would be admitted as they are written",
-            "if you installed from one of them, name ../../base in its kustomization.yaml instead of "
-            "../opt-in; translation.mode: OptOut in the ConfigMap ends this warning",
+            UpgradeCode.OVERLAY_MODE_DIFFERS,
+            f"the webhook configurations are OptOut, with marks of {marked}; in this version these folders are "
+            "OptIn and replace ConfigMap drawbridge-settings, whatever mode it names: pods of namespaces "
+            "without the label would be admitted as they are written",
+            "to stay OptOut, name ../../base in the kustomization.yaml of such a folder instead of ../opt-in "
+            "before you apply it; if what you apply stands on manifests/base already, nothing is to do",
         )
     if target is not None:
         yield from check_kubernetes(

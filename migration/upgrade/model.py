@@ -34,8 +34,8 @@ class UpgradeCode(StrEnum):
     """An API version that is in use will not be served some day."""
     SETTINGS_INVALID = "settingsInvalid"
     """The settings of the cluster make no sense to this version, as when one was removed."""
-    MODE_NOT_NAMED = "modeNotNamed"
-    """The webhook configurations are `OptOut`, and no settings say so: the folder of the upgrade may be `OptIn`."""
+    OVERLAY_MODE_DIFFERS = "overlayModeDiffers"
+    """The installation is `OptOut`, and the overlay that it seems to come from is `OptIn` in this version."""
     TRANSLATION_VERSION_DIFFERS = "translationVersionDiffers"
     """A translation was made by another translation version."""
     PROFILE_DIFFERS = "profileDiffers"
@@ -97,13 +97,13 @@ class UpgradeFacts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         metrics: The metrics of the API server; empty if they may not be read.
         settings_problem: The reason its settings make no sense to this version; empty if they do.
-        relies_on_default_mode: Its webhook configurations are `OptOut`, and its settings name no mode.
+        opt_out_overlays: The overlays with marks in its `OptOut` installation that are `OptIn` in this version.
         kept_versions: Content hash to a version of a profile that it keeps.
         unreadable: The resources that the user may not read.
     """
 
     metrics: str = ""
     settings_problem: str = ""
-    relies_on_default_mode: bool = False
+    opt_out_overlays: tuple[str, ...] = ()
     kept_versions: Mapping[str, Profile] = {}
     unreadable: tuple[str, ...] = ()

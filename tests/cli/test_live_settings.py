@@ -2,13 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import pytest
 from click.testing import Result
 
+from answers.model.snapshot_kinds import KINDS
 from kube.api.urls import (
     CONFIG_MAPS,
     DEVICE_CLASSES,
@@ -51,14 +53,19 @@ async def server() -> AsyncIterator[FakeApiServer]:
         yield fake_server
 
 
-def put_webhook(server: FakeApiServer, client_config: Any, mode: Mode = Mode.OPT_IN) -> None:
+def put_webhook(
+    server: FakeApiServer,
+    client_config: Any,
+    mode: Mode = Mode.OPT_IN,
+    metadata: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     webhook = {
         "name": "pods.drawbridge.internal",
         "clientConfig": client_config,
         "failurePolicy": "Ignore" if mode is Mode.SHADOW else "Fail",
         "namespaceSelector": {"matchExpressions": [REQUIREMENTS[mode]]},
     }
-    document = {"metadata": {"name": CONFIGURATION}, "webhooks": [webhook]}
+    document = {"metadata": {"name": CONFIGURATION, **metadata}, "webhooks": [webhook]}
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, document)
 
 
@@ -165,59 +172,129 @@ async def test_an_upgrade_is_checked_with_the_settings_of_the_namespace_of_the_w
     assert "settingsInvalid" in codes
 
 
+INJECTED: Final = {
+    "annotations": {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/drawbridge-webhook"}
+}
+BY_KUSTOMIZE: Final = {"labels": {"app.kubernetes.io/managed-by": "kustomize"}}
+BY_HELM: Final = {"labels": {"app.kubernetes.io/managed-by": "Helm"}}
+IN_DEFAULT: Final = {"service": {"name": SERVICE, "namespace": NAMESPACE}}
+BY_URL: Final = {"url": "https://192.0.2.1/mutate"}
+NAMED: Final = "translation: {mode: OptOut}"
+
+
+def put_deployment(server: FakeApiServer, namespace: str, *variables: str) -> None:
+    env = [{"name": name, "value": "x"} for name in ("DRAWBRIDGE_POD_NAME", *variables)]
+    containers = [{"name": "webhook", "env": env}]
+    spec = {"template": {"spec": {"containers": containers}}}
+    metadata = {"name": SERVICE, "namespace": namespace}
+    server.put(KINDS["Deployment"], {"metadata": metadata, "spec": spec})
+
+
+async def overlays_reported(server: FakeApiServer, folder: Path, *call: str) -> list[str]:
+    """Return the overlays of the warning about the mode."""
+    result = await run(server, folder, "check-upgrade", *call)
+    assert result.exit_code == 0
+    return [
+        name
+        for finding in json.loads(result.stdout)["findings"]
+        if (finding["code"], finding["severity"]) == ("overlayModeDiffers", "warning")
+        for name in ("cert-manager", "client-certificates", "own-namespace")
+        if f"manifests/overlays/{name}" in finding["message"]
+    ]
+
+
+@pytest.mark.parametrize("text", [None, "", CHOICE, NAMED])
 @pytest.mark.parametrize(
-    ("mode", "text", "expected"),
+    ("mode", "client_config", "metadata", "variables", "expected"),
     [
-        (Mode.OPT_OUT, None, True),
-        (Mode.OPT_OUT, CHOICE, True),
-        (Mode.OPT_OUT, "", True),
-        (Mode.OPT_OUT, "translation: {mode: OptOut}", False),
-        (Mode.OPT_IN, None, False),
-        (Mode.SHADOW, CHOICE, False),
+        (Mode.OPT_OUT, IN_DEFAULT, INJECTED, [], ["cert-manager"]),
+        (Mode.OPT_OUT, BY_URL, BY_KUSTOMIZE | INJECTED, [], ["cert-manager"]),
+        (Mode.OPT_OUT, IN_DEFAULT, {}, ["DRAWBRIDGE_CLIENT_CA"], ["client-certificates"]),
+        (Mode.OPT_OUT, SERVED, BY_KUSTOMIZE, [], ["own-namespace"]),
+        (Mode.OPT_OUT, SERVED, INJECTED, [], ["cert-manager", "own-namespace"]),
+        (Mode.OPT_OUT, IN_DEFAULT, BY_KUSTOMIZE, [], []),
+        (Mode.OPT_OUT, BY_URL, {}, [], []),
+        (Mode.OPT_OUT, SERVED, BY_HELM | INJECTED, ["DRAWBRIDGE_CLIENT_CA"], []),
+        (Mode.OPT_IN, SERVED, INJECTED, ["DRAWBRIDGE_CLIENT_CA"], []),
+        (Mode.SHADOW, SERVED, INJECTED, ["DRAWBRIDGE_CLIENT_CA"], []),
+    ],
+    ids=[
+        "cert-manager",
+        "cert-manager, a url",
+        "client-certificates",
+        "own-namespace",
+        "two",
+        "base",
+        "base, a url",
+        "Helm",
+        "OptIn",
+        "Shadow",
     ],
 )
-async def test_an_upgrade_that_may_change_the_mode_is_reported(
-    server: FakeApiServer, tmp_path: Path, mode: Mode, text: str | None, *, expected: bool
+async def test_an_opt_out_installation_from_an_overlay_that_is_opt_in_now_is_reported(
+    server: FakeApiServer,
+    tmp_path: Path,
+    mode: Mode,
+    client_config: Any,
+    metadata: dict[str, Any],
+    *,
+    variables: list[str],
+    text: str | None,
+    expected: list[str],
 ) -> None:
-    """Overlays that are installed as OptOut have become OptIn."""
-    put_webhook(server, SERVED, mode)
+    """The overlay replaces the ConfigMap, so the mode in it protects nobody."""
+    put_webhook(server, client_config, mode, metadata)
+    namespace = client_config.get("service", {}).get("namespace", NAMESPACE)
+    put_deployment(server, namespace, *variables)
     if text is not None:
-        put_settings(server, text)
+        put_settings(server, text, namespace)
 
-    result = await run(server, tmp_path, "check-upgrade")
-
-    findings = {
-        finding["code"]: finding["severity"] for finding in json.loads(result.stdout)["findings"]
-    }
-    assert (findings.get("modeNotNamed") == "warning") == expected
-    assert result.exit_code == 0
+    assert await overlays_reported(server, tmp_path) == expected
 
 
-@pytest.mark.parametrize("path", ["/configmaps/", "/mutatingwebhookconfigurations/"])
-async def test_a_mode_that_may_not_be_read_is_not_reported(
-    server: FakeApiServer, tmp_path: Path, path: str
-) -> None:
-    put_webhook(server, SERVED, Mode.OPT_OUT)
-    server.fail(403, matches=lambda request: path in request.path)
-
-    result = await run(server, tmp_path, "check-upgrade")
-
-    assert "modeNotNamed" not in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("{}", True), ("translation: {mode: OptOut}", False)]
-)
-async def test_the_mode_of_an_upgrade_may_be_named_in_a_file(
-    server: FakeApiServer, tmp_path: Path, text: str, *, expected: bool
+async def test_an_overlay_of_an_upgrade_is_reported_where_the_mode_is_in_a_file(
+    server: FakeApiServer, tmp_path: Path
 ) -> None:
     put_webhook(server, SERVED, Mode.OPT_OUT)
     file = tmp_path / "settings.yaml"
-    file.write_text(text)
+    file.write_text(NAMED)
 
-    result = await run(server, tmp_path, "check-upgrade", "--settings", str(file))
+    expected = ["own-namespace"]
+    assert await overlays_reported(server, tmp_path, "--settings", str(file)) == expected
 
-    assert ("modeNotNamed" in result.stdout) == expected
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/configmaps/", ["cert-manager", "client-certificates"]),
+        ("/deployments/", ["cert-manager"]),
+        ("/mutatingwebhookconfigurations/", []),
+    ],
+)
+async def test_marks_of_an_overlay_that_may_not_be_read_are_left_out(
+    server: FakeApiServer, tmp_path: Path, path: str, expected: list[str]
+) -> None:
+    put_webhook(server, IN_DEFAULT, Mode.OPT_OUT, INJECTED)
+    put_deployment(server, NAMESPACE, "DRAWBRIDGE_CLIENT_CA")
+    server.fail(403, times=5, matches=lambda request: path in request.path)
+
+    assert await overlays_reported(server, tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("overlay", "file", "mark"),
+    [
+        ("cert-manager", "kustomization.yaml", "cert-manager.io/inject-ca-from:"),
+        ("client-certificates", "mounted.yaml", "name: DRAWBRIDGE_CLIENT_CA,"),
+        ("own-namespace", "kustomization.yaml", f"namespace: {OWN}"),
+    ],
+)
+def test_an_overlay_makes_the_mark_by_which_it_is_reported(
+    overlay: str, file: str, mark: str
+) -> None:
+    folder = Path(__file__).parents[2] / "manifests" / "overlays" / overlay
+
+    assert mark in (folder / file).read_text()
 
 
 async def test_a_pod_is_explained_where_the_settings_make_no_sense(

@@ -25,7 +25,7 @@ from cli.reading.cluster_documents import (
     read_documents,
     reads_live,
 )
-from cli.reading.settings import names_mode, read_settings, read_settings_text
+from cli.reading.settings import read_settings
 from cli.reading.upgrade import read_upgrade_facts
 from cli.verbs.check_upgrade.text import format_upgrade
 from findings.finding import Severity
@@ -118,9 +118,6 @@ def check_upgrade(
         print_notes([note] if note and settings is None else [])
         for what in facts.unreadable:
             print_line(f"note: {what} cannot be read, and is left out")
-    if facts.relies_on_default_mode and settings is not None:
-        is_named = names_mode(read_settings_text(settings))
-        facts = msgspec.structs.replace(facts, relies_on_default_mode=not is_named)
     if problem:
         facts = msgspec.structs.replace(facts, settings_problem=problem)
     answer = find_consequences(
