@@ -351,7 +351,7 @@ def _device_plugin(node: Node, whole_device_keys: Sequence[str]) -> Iterator[Leg
         is_gpu = key == GPU
         physical = labels.get(f"{key}{COUNT}", "")
         # With time slicing the plugin offers each device several times.
-        if physical.isascii() and physical.isdigit():
+        if _NUMBER.fullmatch(physical):
             count = min(count, int(physical))
         else:
             count = -(-count // read_replicas(labels, key))

@@ -2,7 +2,7 @@
 
 import copy
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -78,6 +78,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         keys: The resource names that it requests.
         unmapped: The resource names that no class maps, for a native workload: name to the
             DeviceClass that has to map it.
+        classes: The class of the devices that each name means, for a native workload.
         result: The translation of its pods; None if they are not translated.
         members: Namespace and name of its live pods.
         gets_claims: Nothing here moves it, and the pods that its controller creates once its namespace is opted in
@@ -91,6 +92,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     keys: frozenset[str]
     unmapped: Mapping[str, str] = {}
+    classes: Mapping[str, str] = {}
     result: TranslatedObject | None = None
     members: frozenset[tuple[str, str]] = frozenset()
     gets_claims: bool = False
@@ -171,15 +173,18 @@ def assess_workload(
         if reason is not None:
             gets_claims = outcome in {Outcome.TRANSLATED, Outcome.LOSSY}
             outcome, findings = Outcome.UNKNOWN, (*findings, reason)
+    is_native = outcome is Outcome.NATIVE and mapped_resources is not None
+    classes = _classes_of_keys(keys, result.claims, mappable_names) if is_native else {}
     return AssessedWorkload(
         key=workload.key,
         pods=workload.pod_count,
         outcome=outcome,
         findings=findings,
         keys=keys,
-        unmapped=_unmapped_keys(keys, result.claims, mapped_resources, mappable_names)
-        if outcome is Outcome.NATIVE and mapped_resources is not None
-        else {},
+        unmapped={
+            key: name for key, name in classes.items() if key not in (mapped_resources or ())
+        },
+        classes=classes,
         result=result if outcome not in {Outcome.REFUSED, Outcome.UNKNOWN} else None,
         members=frozenset(
             (source.namespace or namespace, source.name) for source in workload.pods if source.name
@@ -334,14 +339,13 @@ def _opted_in(source: SourceObject) -> SourceObject:
     return msgspec.structs.replace(source, document=document)
 
 
-def _unmapped_keys(
-    keys: Iterable[str], claims: Iterable[Claim], mapped: Container[str], names: MappableNames
+def _classes_of_keys(
+    keys: Iterable[str], claims: Iterable[Claim], names: MappableNames
 ) -> dict[str, str]:
-    """Return resource name to the class that serves it, for names that no class maps yet."""
+    """Return resource name to the class of the devices that it means, where one is known."""
     classes = {key: name for claim in claims for key, name in claim.classes_by_key()}
-    missing = sorted(key for key in keys if key not in mapped)
     # A key with an amount of 0 has no request, and without a class for it Kubernetes does not serve the others.
-    serving = ((key, classes.get(key) or names.class_name(key)) for key in missing)
+    serving = ((key, classes.get(key) or names.class_name(key)) for key in sorted(keys))
     return {key: name for key, name in serving if name}
 
 

@@ -860,6 +860,15 @@ def test_nodes_of_unknown_devices_and_of_gpus_in_parts_are_named(tmp_path: Path)
     assert "1 node with nvidia.com/gpu.shared: which devices a DRA driver would publish" in text
 
 
+def test_a_label_with_too_many_digits_is_no_number_of_gpus(tmp_path: Path) -> None:
+    """Python reads no number of so many, and the command ended with an error."""
+    labels = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.count": "9" * 5000}
+
+    answer = assessed(tmp_path, plugin_objects("mps-0", 16, **labels))
+
+    assert {"mps-0": 4} == {entry["name"]: entry["replicas"] for entry in answer["nodes"]}
+
+
 def test_a_line_that_a_device_quota_counts_with_claims_blocks_nothing(tmp_path: Path) -> None:
     """The pods were rejected for a line that the wave removes: the plan held the namespace for ever."""
     quota = resource_quota({f"requests.{GPU}": "8", "requests.nvidia.com/gpumem": "30000"})

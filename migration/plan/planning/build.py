@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from kube.api.extended_resources import extended_resources
 from migration.assessment.assumed import find_target
 from migration.assessment.blockers import (
     OLDEST_NVIDIA_DRIVER,
@@ -45,6 +44,7 @@ from migration.plan.facts.quota_files import (
 )
 from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.vendors import (
+    CHART_MAPPINGS,
     SEPARATE_DRIVERS,
     contested_label,
     driver_label,
@@ -60,18 +60,25 @@ from migration.plan.model.plan import (
     Wave,
     is_name,
 )
+from migration.plan.planning.chart_names import (
+    ChartName,
+    chart_mappings,
+    held_by_names,
+    left_names,
+    read_chart_names,
+    with_chart_names,
+    without_chart_mappings,
+)
 from migration.plan.planning.contended import with_contended
 from migration.plan.planning.cron_jobs import with_cron_jobs
 from migration.plan.planning.daemon_sets import daemon_sets_by_node
 from migration.plan.planning.emptied import guarded_pods, with_emptied
 from migration.plan.planning.free_by_kind import node_kinds, with_free_by_kind
 from migration.plan.planning.mappings import (
-    chart_mappings,
     held_in_parts,
     planned_mappings,
     publishing_drivers,
     unmapped_workloads,
-    without_chart_mappings,
 )
 from migration.plan.planning.namespaces import invalid_name, split_namespaces, split_uncreated
 from migration.plan.planning.node_uses import nodes_by_use
@@ -103,7 +110,7 @@ from migration.plan.search.wave_pods import (
     work_by_wave,
 )
 from migration.plan.search.waves import PlanProgress, Waves
-from translation.cluster.snapshot import vocabularies_in_force
+from translation.cluster.snapshot import WideMapping, vocabularies_in_force
 
 
 class BuiltPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +144,8 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     blocked += held_unavailable(candidates, question.objects)
     blocked += held_unknown_devices(prepared.cluster.unknown_devices)
     blocked += held_sliced(prepared.cluster.sliced)
+    chart_names = _chart_names(prepared, question)
+    blocked += held_by_names(chart_names, candidates, {entry.object for entry in blocked})
     names = {entry.object for entry in blocked}
     work, keys = prepared.work, pod_keys(prepared.groups)
     candidates = [
@@ -157,20 +166,20 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     ]
     vocabularies = vocabularies_in_force(question.options, question.profiles)
     waves = Waves(waves=(), held=tuple(obstacles))
-    workloads = without_chart_mappings(
-        prepared.cluster.workloads, extended_resources(prepared.cluster.state.classes.values())
+    workloads = without_chart_mappings(prepared.cluster.workloads, chart_names)
+    preparation = partial(
+        _preparation, *(prepared, question, workloads, candidates), chart_names=chart_names
     )
-    preparation = partial(_preparation, prepared, question, workloads, candidates)
-    planned, mappings = preparation(waves)
+    planned, mappings, taken_back = preparation(waves)
     usable: Mapping[str, frozenset[str]] = {}
     in_parts: dict[str, list[AssessedWorkload]] = {}
     while not obstacles:
         planner = prepared.planner(policy, in_parts)
         waves = planner.plan(candidates, namespaces, stage, progress)
         usable = planner.usable_nodes()
-        planned, mappings = preparation(waves)
+        planned, mappings, taken_back = preparation(waves)
         unmapped = unmapped_workloads(
-            *(workloads, mappings),
+            *(workloads, mappings.keys() | left_names(chart_names, taken_back)),
             {name for wave in waves.waves for name in wave.namespaces},
             {source.name for source in question.objects if source.kind == "DeviceClass"},
             vocabularies,
@@ -185,7 +194,6 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             break
     drivers = sorted({driver for node in planned for driver in node.devices})
     driver_labels = {driver: "=".join(driver_label(driver)) for driver in drivers}
-    taken_back = chart_mappings(prepared.cluster.state.classes, mappings, drivers)
     wide_mappings = (*prepared.cluster.wide_mappings, *taken_back)
     quotas = planned_quotas(question, prepared.cluster, mappings, wide_mappings)
     plan = Plan(
@@ -275,14 +283,24 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     )
 
 
+class _Preparation(NamedTuple):
+    """The preparation of waves: nodes, resource name to the DeviceClass that has to map it, and mappings to take back."""
+
+    nodes: Sequence[PlannedNode]
+    mappings: Mapping[str, str]
+    taken_back: Sequence[WideMapping]
+
+
 def _preparation(
     prepared: PreparedCluster,
     question: PlanQuestion,
-    workloads: Iterable[AssessedWorkload],
+    workloads: Sequence[AssessedWorkload],
     candidates: Iterable[Candidate],
     waves: Waves,
-) -> tuple[Sequence[PlannedNode], Mapping[str, str]]:
-    """Return the nodes that drivers are prepared for, and resource name to the DeviceClass that has to map it.
+    *,
+    chart_names: Sequence[ChartName],
+) -> _Preparation:
+    """Return the preparation of waves.
 
     What no wave needs is not prepared; where there is no wave, the preparation of all shows what is missing.
     """
@@ -294,7 +312,7 @@ def _preparation(
     # Of what is held, pods on other nodes than those that hold it are drained all the same.
     switched = stage.switched.union(node.name for wave in waves.waves for node in wave.nodes)
     live_nodes = prepared.live_nodes
-    return planned, planned_mappings(
+    mappings = planned_mappings(
         *(workloads, question.profiles),
         drivers=drivers | publishing_drivers(prepared.objects),
         unmoved={
@@ -303,6 +321,25 @@ def _preparation(
             if switched.isdisjoint(live_nodes.get(entry.object, ()))
         },
         opted_in=stage.opted_in.union(*(wave.namespaces for wave in waves.waves)),
+    )
+    mappings = with_chart_names(mappings, chart_names)
+    staying_keys = {
+        key
+        for workload in workloads
+        if any(live_nodes.get(workload.key.reference, ()))
+        for key in workload.unmapped
+    }
+    classes = prepared.cluster.state.classes
+    taken_back = chart_mappings(classes, mappings, drivers, staying_keys)
+    return _Preparation(planned, mappings, taken_back)
+
+
+def _chart_names(prepared: PreparedCluster, question: PlanQuestion) -> tuple[ChartName, ...]:
+    """Return the foreign resource names that classes of charts map today."""
+    profiles = question.profiles.values()
+    return read_chart_names(
+        *(prepared.cluster.workloads, prepared.cluster.state.classes, prepared.live_nodes),
+        read_class_nodes(prepared.objects, CHART_MAPPINGS, profiles),
     )
 
 

@@ -1,18 +1,16 @@
 """The DeviceClasses that a plan has map resource names. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from findings.text import join_names
-from kube.api.resource import DeviceClass
 from kube.manifests.source import SourceObject
 from migration.assessment.evidence import mapping_at
-from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.plan.facts.vendors import CHART_MAPPINGS
+from migration.assessment.outcomes import AssessedWorkload
 from migration.plan.model.plan import Held
-from translation.cluster.snapshot import WideMapping
+from migration.plan.planning.chart_names import requested_keys
 from translation.model.intents import Vocabulary
 from translation.profiles.profile import Profile
 from translation.reading.arbiter import OTHER_VENDORS
@@ -21,7 +19,6 @@ _NOT_WHOLE: Final = (
     "it cannot move as a whole: pods of {} keep {}, which no DeviceClass maps while no wave installs the driver, so the next "
     "ones would get claims; other Deployments and StatefulSets of it move by themselves"
 )
-_FOREIGN: Final = "the name means devices of another driver"
 _SEPARATE: Final = "have the nodes of these pods switched, too, or move the pods to a namespace of their own; then plan again from a new snapshot"
 
 
@@ -59,65 +56,9 @@ def planned_mappings(
     )
 
 
-def without_chart_mappings(
-    workloads: Sequence[AssessedWorkload], mapped: Mapping[str, str]
-) -> tuple[AssessedWorkload, ...]:
-    """Return workloads as if no class mapped the foreign resource name of its driver's chart.
-
-    The name means devices of another driver. The plan gives it to the class of that driver where pods would get its
-    devices with claims, else to that of the chart.
-
-    Args:
-        workloads: The cluster's workloads.
-        mapped: Resource name to the DeviceClass that maps it today.
-    """
-    foreign = {key: name for key, name in mapped.items() if CHART_MAPPINGS.get(name) == key}
-    native = [workload for workload in workloads if workload.outcome is Outcome.NATIVE]
-    needed = sorted(
-        entry
-        for workload in (native if foreign else ())
-        for claim in (workload.result.claims if workload.result is not None else ())
-        for entry in claim.classes_by_key()
-    )
-    others = {key: name for key, name in needed if key in foreign and name != foreign[key]}
-    classes = {**foreign, **others}
-    return tuple(
-        msgspec.structs.replace(
-            workload,
-            unmapped={
-                **workload.unmapped,
-                **{key: classes[key] for key in workload.keys & classes.keys()},
-            },
-        )
-        if workload.outcome is Outcome.NATIVE
-        else workload
-        for workload in workloads
-    )
-
-
-def chart_mappings(
-    classes: Mapping[str, DeviceClass], mappings: Mapping[str, str], drivers: Collection[str]
-) -> tuple[WideMapping, ...]:
-    """Return the mappings of charts in force that a plan takes back, for another class or for nobody.
-
-    Args:
-        classes: The DeviceClasses of the cluster, by name.
-        mappings: Resource name to the DeviceClass that the plan has map it.
-        drivers: The drivers that waves need.
-    """
-    return tuple(
-        WideMapping(resource=key, device_class=name, reason=_FOREIGN)
-        for name, key in CHART_MAPPINGS.items()
-        if name in classes
-        and classes[name].spec.extended_resource_name == key
-        and mappings.get(key) != name
-        and (name in drivers or key in mappings)
-    )
-
-
 def unmapped_workloads(
     workloads: Iterable[AssessedWorkload],
-    mappings: Mapping[str, str],
+    mapped: Collection[str],
     namespaces: Collection[str],
     classes: Collection[str],
     vocabularies: Mapping[str, Vocabulary],
@@ -129,7 +70,7 @@ def unmapped_workloads(
 
     Args:
         workloads: The cluster's workloads.
-        mappings: Resource name to the DeviceClass that the plan has map it.
+        mapped: The resource names that classes map once the plan is prepared.
         namespaces: The namespaces that waves opt in as a whole.
         classes: The DeviceClasses of the cluster.
         vocabularies: The vocabularies in force, by name.
@@ -137,21 +78,15 @@ def unmapped_workloads(
     vendors = [vocabularies[name] for name in OTHER_VENDORS if name in vocabularies]
     unmapped: dict[str, list[AssessedWorkload]] = {}
     for workload in workloads:
-        names = {key: name for key, name in workload.unmapped.items() if key not in mappings}
+        names = {key: name for key, name in workload.unmapped.items() if key not in mapped}
         is_left = any(
             names[key] not in classes and any(vendor.handles(key) for vendor in vendors)
-            for key in names.keys() & _requested_keys(workload)
+            for key in names.keys() & requested_keys(workload)
         )
         if names and not is_left and workload.key.namespace in namespaces:
             own = msgspec.structs.replace(workload, unmapped=names)
             unmapped.setdefault(workload.key.namespace, []).append(own)
     return unmapped
-
-
-def _requested_keys(workload: AssessedWorkload) -> frozenset[str]:
-    """Return the resource names that the claims of a workload would be for: none with an amount of 0."""
-    claims = workload.result.claims if workload.result is not None else ()
-    return frozenset(key for claim in claims for key, _ in claim.classes_by_key())
 
 
 def held_in_parts(unmapped: Mapping[str, Iterable[AssessedWorkload]]) -> Iterator[Held]:
