@@ -342,7 +342,7 @@ def _opted_in(source: SourceObject) -> SourceObject:
 def _classes_of_keys(
     keys: Iterable[str], claims: Iterable[Claim], names: MappableNames
 ) -> dict[str, str]:
-    """Return resource name to the class of the devices that it means, where one is known."""
+    """Return resource name to the class of the devices of that name; none for unknown ones."""
     classes = {key: name for claim in claims for key, name in claim.classes_by_key()}
     # A key with an amount of 0 has no request, and without a class for it Kubernetes does not serve the others.
     serving = ((key, classes.get(key) or names.class_name(key)) for key in sorted(keys))

@@ -1,4 +1,4 @@
-"""`drawbridge plan`: the class that gets the resource name which HAMi's chart maps."""
+"""`drawbridge plan`: the DeviceClass for the resource name in HAMi's chart."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -111,7 +111,7 @@ def test_nodes_without_the_name_are_switched_beside_pods_that_use_it(tmp_path: P
 
 
 def test_a_namespace_moves_as_a_whole_where_a_class_keeps_the_name(tmp_path: Path) -> None:
-    """It was held, since no class mapped the name, which HAMi's class did."""
+    """It was held, since no class mapped the name, though HAMi's class did."""
     nodes = [*switched("hami-0"), *switched("hami-2"), CORDONED]
     pods = [*workload("share", SHARE, ["hami-0"]), *train("hami-2", "team")]
 

@@ -1,4 +1,4 @@
-"""The DeviceClass that gets a resource name which the class of a driver's chart maps today. Pure."""
+"""The DeviceClass for each resource name in the chart of another driver. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
@@ -103,14 +103,14 @@ def read_chart_names(
 
 
 def held_by_names(
-    names: Iterable[ChartName], candidates: Sequence[Candidate], held: Collection[str]
+    names: Iterable[ChartName], candidates: Sequence[Candidate], held_nodes: Collection[str]
 ) -> list[Held]:
     """Return the nodes with a resource name that no class of theirs can map, so pods with it could not use them.
 
     Args:
         names: The names that classes of charts map today.
         candidates: The nodes of legacy systems.
-        held: The nodes that are held already, as `Node//name`.
+        held_nodes: The nodes that are held already, as `Node//name`.
     """
     reasons = [(name, *_reason(name)) for name in names if name.users or not name.winner]
     return [
@@ -119,7 +119,7 @@ def held_by_names(
         for candidate in candidates
         if name.chart_class not in candidate.node.devices
         and name.resource in candidate.node.resources
-        and f"Node//{candidate.node.name}" not in held
+        and f"Node//{candidate.node.name}" not in held_nodes
     ]
 
 
