@@ -10,6 +10,7 @@ import msgspec
 from answers.model.snapshot_kinds import KINDS
 from cli.reading.live import InstalledNamespace, absence_note, find_namespace
 from cli.reading.settings import CONFIG_MAP, settings_in_config_map
+from kube.api.core import Pod
 from kube.api.meta import ApiStruct, decode
 from kube.api.urls import CONFIG_MAPS
 from kube.client.client import Client
@@ -28,24 +29,8 @@ _CLIENT_AUTHORITY: Final = "DRAWBRIDGE_CLIENT_CA"
 """The environment variable of the webhook that the overlay client-certificates sets."""
 
 
-class _Variable(ApiStruct, frozen=True, kw_only=True):
-    name: str = ""
-
-
-class _Container(ApiStruct, frozen=True, kw_only=True):
-    env: tuple[_Variable, ...] | None = None
-
-
-class _PodSpec(ApiStruct, frozen=True, kw_only=True):
-    containers: tuple[_Container, ...] | None = None
-
-
-class _Template(ApiStruct, frozen=True, kw_only=True):
-    spec: _PodSpec = _PodSpec()
-
-
 class _DeploymentSpec(ApiStruct, frozen=True, kw_only=True):
-    template: _Template = _Template()
+    template: Pod = Pod()
 
 
 class _Deployment(ApiStruct, frozen=True, kw_only=True):
