@@ -34,6 +34,25 @@ def planned(tmp_path: Path, objects: Objects, *options: object) -> dict[str, Any
     return document(tmp_path)
 
 
+def checks_before(tmp_path: Path, objects: Objects, wave: int = 1) -> list[dict[str, Any]]:
+    """Return the checks before a wave, in a cluster as it is then."""
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(objects))
+    folder = tmp_path / "plan" / f"wave-{wave}"
+    result = drawbridge("verify", "--snapshot", file, "--wave", folder, "--before", "-o", "json")
+    checks: list[dict[str, Any]] = json.loads(result.stdout)["checks"]
+    return checks
+
+
+def failed_before(tmp_path: Path, objects: Objects, wave: int = 1) -> dict[str, str]:
+    """Return object to message of the failed checks before a wave."""
+    return {
+        check["object"]: check["message"]
+        for check in checks_before(tmp_path, objects, wave)
+        if check["state"] == "failed"
+    }
+
+
 def waves(plan: Mapping[str, Any]) -> list[tuple[list[str], list[str]]]:
     return [
         ([node["name"] for node in wave["nodes"]], wave["namespaces"]) for wave in plan["waves"]

@@ -10,12 +10,10 @@ from typing import Any, Final
 import pytest
 
 from cli.runbooks.object_changes import FieldChange, change_command
-from kube.manifests.dump import dump_yaml
 from kube.names import TRANSLATE_LABEL
-from testing.command import drawbridge
 from testing.documents import api_object, namespace, resource_quota
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
-from testing.plan import changes, planned
+from testing.plan import changes, failed_before, planned
 
 LINE: Final = f"requests.{GPU}"
 KUBECTL: Final = r"""#!/bin/sh
@@ -220,12 +218,7 @@ def before(tmp_path: Path, objects: list[Mapping[str, Any]]) -> dict[str, str]:
     """Return object to the messages of the failed checks before the wave of the namespace."""
     plan = planned(tmp_path, cluster(quota()))
     number = next(wave["wave"] for wave in plan["waves"] if wave["namespaces"])
-    now = tmp_path / "now.yaml"
-    now.write_text(dump_yaml(objects))
-    wave = tmp_path / "plan" / f"wave-{number}"
-    result = drawbridge("verify", "--snapshot", now, "--wave", wave, "--before", "-o", "json")
-    checks = json.loads(result.stdout)["checks"]
-    return {check["object"]: check["message"] for check in checks if check["state"] == "failed"}
+    return failed_before(tmp_path, objects, number)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from migration.assessment.claim_counts import find_claim_shortages, surge_pods
 from testing.command import drawbridge
 from testing.documents import api_object, namespace, resource_quota
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
-from testing.plan import held_objects, planned, waves
+from testing.plan import checks_before, held_objects, planned, waves
 
 CLAIMS: Final = "count/resourceclaims.resource.k8s.io"
 TEMPLATES: Final = "count/resourceclaimtemplates.resource.k8s.io"
@@ -190,15 +190,11 @@ def test_a_quota_that_was_lowered_since_the_plan_stops_the_wave(
         if (["team"] if limits == SHARE else []) == wave["namespaces"]
         and (limits == SHARE or "node-0" in [node["name"] for node in wave["nodes"]])
     )
-    now = tmp_path / "now.yaml"
 
     def failures(hard: str, wave: int) -> list[str]:
-        now.write_text(dump_yaml([*objects, quota({CLAIMS: hard})]))
-        path = tmp_path / "plan" / f"wave-{wave}"
-        answer = drawbridge("verify", "--snapshot", now, "--wave", path, "--before", "-o", "json")
         return [
             check["message"]
-            for check in json.loads(answer.stdout)["checks"]
+            for check in checks_before(tmp_path, [*objects, quota({CLAIMS: hard})], wave)
             if check["state"] == "failed" and check["object"] == "ResourceQuota/team/gpus"
         ]
 

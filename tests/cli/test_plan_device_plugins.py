@@ -1,18 +1,16 @@
 """Device plugins node by node: one elsewhere in the cluster, or of somebody else, takes none away from a node."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
-from testing.command import ROOT, drawbridge
+from testing.command import ROOT
 from testing.documents import api_object, node
 from testing.migration import daemon_set, hami_node, plugin_node
-from testing.plan import changes, planned, prepare
+from testing.plan import changes, failed_before, planned, prepare
 
 NAME: Final = "nvidia-device-plugin"
 ABSENT: Final = "no DaemonSet of a device plugin comes to this node"
@@ -47,15 +45,8 @@ def notes(plan: dict[str, Any]) -> list[str]:
 
 def failed(tmp_path: Path, objects: Sequence[dict[str, Any]]) -> dict[str, str]:
     """The nodes of the first wave that may not be switched, to the messages."""
-    file = tmp_path / "now.yaml"
-    file.write_text(dump_yaml(objects))
-    wave = tmp_path / "plan" / "wave-1"
-    result = drawbridge("verify", "--snapshot", file, "--wave", wave, "--before", "-o", "json")
-    return {
-        check["object"]: check["message"]
-        for check in json.loads(result.stdout)["checks"]
-        if check["state"] == "failed" and check["object"].startswith("Node/")
-    }
+    checks = failed_before(tmp_path, objects)
+    return {name: message for name, message in checks.items() if name.startswith("Node/")}
 
 
 def test_a_plugin_of_one_pool_takes_none_away_from_the_nodes_of_another(tmp_path: Path) -> None:

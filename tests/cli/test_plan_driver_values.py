@@ -10,7 +10,7 @@ from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 from testing.documents import namespace, node
 from testing.migration import SHARE, daemon_set, hami_node, plugin_node, workload
-from testing.plan import planned, prepare
+from testing.plan import failed_before, planned, prepare
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
 TPU: Final = "tpu.google.com"
@@ -169,15 +169,8 @@ def nvidias_driver(name: str = "driver", **spec: Any) -> dict[str, Any]:
 def driver_failures(tmp_path: Path, objects: list[dict[str, Any]]) -> dict[str, str]:
     """The failed checks of drivers before the only wave: DaemonSet to message."""
     planned(tmp_path, objects, "--wave-nodes", 9)
-    file = tmp_path / "now.yaml"
-    file.write_text(dump_yaml(objects))
-    wave = tmp_path / "plan" / "wave-1"
-    result = drawbridge("verify", "--snapshot", file, "--wave", wave, "--before", "-o", "json")
-    return {
-        check["object"]: check["message"]
-        for check in json.loads(result.stdout)["checks"]
-        if check["state"] == "failed" and "driver would not come" in check["message"]
-    }
+    checks = failed_before(tmp_path, objects)
+    return {name: text for name, text in checks.items() if "driver would not come" in text}
 
 
 def test_a_driver_that_does_not_select_a_node_stops_the_wave(tmp_path: Path) -> None:

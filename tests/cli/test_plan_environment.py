@@ -1,6 +1,5 @@
 """`drawbridge plan` and `verify --before`: plugins that nobody sees, autoscalers, and GitOps."""
 
-import json
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ from testing.migration import (
     plugin_node,
     workload,
 )
-from testing.plan import changes, document, held_objects
+from testing.plan import changes, checks_before, document, held_objects
 from translation.cluster.component_statements import Component, Topic, statements_about
 
 Objects = Sequence[Mapping[str, Any]]
@@ -48,11 +47,7 @@ def planned(tmp_path: Path, objects: Objects, *options: object) -> dict[str, Any
 
 def before(tmp_path: Path, objects: Objects) -> list[tuple[str, str, str]]:
     """State, object and message of each check before the first wave."""
-    file = tmp_path / "now.yaml"
-    file.write_text(dump_yaml(objects))
-    wave = tmp_path / "plan" / "wave-1"
-    result = drawbridge("verify", "--snapshot", file, "--wave", wave, "--before", "-o", "json")
-    checks = json.loads(result.stdout)["checks"]
+    checks = checks_before(tmp_path, objects)
     return [(check["state"], check["object"], check["message"]) for check in checks]
 
 

@@ -1,6 +1,5 @@
 """`drawbridge plan`: DaemonSets of legacy systems stay away from switched nodes, and the preflight sees to it."""
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import ROOT, drawbridge
 from testing.migration import daemon_set, plugin_node
-from testing.plan import changes, document, planned
+from testing.plan import changes, checks_before, document, planned
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
 LABEL: Final = "drawbridge.internal/dra-driver"
@@ -117,14 +116,10 @@ STAYS: Final = "it would stay on nodes with nvidia.com/dra-kubelet-plugin=true, 
 
 def checks(tmp_path: Path, *plugins: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Return the DaemonSets of device plugins, without their namespace, to their states and messages."""
-    file = tmp_path / "now.yaml"
-    file.write_text(dump_yaml([plugin_node("g0"), *plugins]))
-    wave = tmp_path / "plan" / "wave-1"
-    result = drawbridge("verify", "--snapshot", file, "--wave", wave, "--before", "-o", "json")
     prefix = "DaemonSet/kube-system/"
     return {
         check["object"].removeprefix(prefix): (check["state"], check["message"])
-        for check in json.loads(result.stdout)["checks"]
+        for check in checks_before(tmp_path, [plugin_node("g0"), *plugins])
         if check["object"].startswith(prefix)
     }
 

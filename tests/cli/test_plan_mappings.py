@@ -14,7 +14,7 @@ from migration.plan.search.waves import Planner
 from testing.command import drawbridge
 from testing.documents import device_class, namespace, node, resource_quota
 from testing.migration import GPU, SHARE, hami_node, plugin_node, resource_slice, workload
-from testing.plan import Objects, held_objects, planned, prepare, waves
+from testing.plan import Objects, checks_before, held_objects, planned, prepare, waves
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
 NVIDIA: Final = "gpu.nvidia.com"
@@ -77,10 +77,7 @@ def test_a_class_of_a_driver_that_nothing_installs_maps_nothing(tmp_path: Path, 
     texts = [path.read_text() for path in (tmp_path / "plan").rglob("*") if path.is_file()]
     assert not any(f"deviceclass/{NEURON}" in text for text in texts)
     assert not list((tmp_path / "plan").rglob(f"deviceclass.{NEURON}.yaml"))
-    file = tmp_path / "now.yaml"
-    file.write_text(dump_yaml(objects))
-    call = ("--wave", tmp_path / "plan" / "wave-1", "--before", "-o", "json")
-    checks = json.loads(drawbridge("verify", "--snapshot", file, *call).stdout)["checks"]
+    checks = checks_before(tmp_path, objects)
     missing = {check["object"] for check in checks if "there is none" in check["message"]}
     assert {f"DeviceClass//{NVIDIA}"} == missing
 

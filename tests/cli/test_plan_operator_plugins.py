@@ -1,15 +1,12 @@
 """Device plugins of charts of their own beside NVIDIA's GPU Operator."""
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from kube.manifests.dump import dump_yaml
-from testing.command import drawbridge
 from testing.migration import daemon_set, hami_node, plugin_node
-from testing.plan import changes, planned, prepare
+from testing.plan import changes, failed_before, planned, prepare
 
 NAME: Final = "nvidia-device-plugin"
 PRESENT: Final = "nvidia.com/gpu.present"
@@ -34,19 +31,6 @@ def operator_node(name: str, node: dict[str, Any] | None = None) -> dict[str, An
     entry = node or plugin_node(name)
     entry["metadata"]["labels"] |= {PRESENT: "true", OPERAND: "true"}
     return entry
-
-
-def failed(tmp_path: Path, objects: list[dict[str, Any]]) -> dict[str, str]:
-    """The failed checks before the first wave: object to message."""
-    file = tmp_path / "now.yaml"
-    file.write_text(dump_yaml(objects))
-    wave = tmp_path / "plan" / "wave-1"
-    result = drawbridge("verify", "--snapshot", file, "--wave", wave, "--before", "-o", "json")
-    return {
-        check["object"]: check["message"]
-        for check in json.loads(result.stdout)["checks"]
-        if check["state"] == "failed"
-    }
 
 
 @pytest.mark.parametrize(
@@ -88,7 +72,9 @@ def test_a_plugin_that_does_not_follow_the_operators_label_is_kept_away(
     assert labels == {entry["name"]: entry["labels"] for entry in plan["plugins"]}
     patched = [name for name, _ in changes(prepare(tmp_path)) if "daemonset" in name]
     assert [f"kube-system/daemonset/{name}" for name in labels] == patched
-    failures = {name: text for name, text in failed(tmp_path, cluster).items() if "Set/" in name}
+    failures = {
+        name: text for name, text in failed_before(tmp_path, cluster).items() if "Set/" in name
+    }
     assert [f"DaemonSet/kube-system/{name}" for name in labels] == list(failures)
     assert all("beside the driver: run prepare.sh" in text for text in failures.values())
 
@@ -102,7 +88,7 @@ def test_the_operators_own_plugin_leaves_by_its_label_where_no_operator_was_seen
     plan = planned(tmp_path, cluster, "--wave-nodes", 9)
 
     assert [NAME] == [entry["name"] for entry in plan["plugins"]]
-    failures = [name for name in failed(tmp_path, cluster) if name.startswith("DaemonSet/")]
+    failures = [name for name in failed_before(tmp_path, cluster) if name.startswith("DaemonSet/")]
     assert [f"DaemonSet/kube-system/{NAME}"] == failures
 
 
@@ -112,7 +98,7 @@ def test_a_plugin_that_came_beside_the_operator_after_the_plan_stops_the_wave(
     nodes = [operator_node("g0")]
     planned(tmp_path, [*nodes, OPERATORS], *FLAGS)
 
-    failures = failed(tmp_path, [*nodes, OPERATORS, daemon_set(NAME)])
+    failures = failed_before(tmp_path, [*nodes, OPERATORS, daemon_set(NAME)])
 
     message = (
         f"it would stay on nodes with {NVIDIA}, beside the driver: plan again from a new snapshot"
@@ -127,10 +113,10 @@ def test_a_plugin_of_the_cloud_beside_the_operator_is_named(tmp_path: Path) -> N
 
     planned(tmp_path, cluster, *FLAGS)
 
-    assert "is managed by the cloud" in failed(tmp_path, cluster)["Node//g0"]
+    assert "is managed by the cloud" in failed_before(tmp_path, cluster)["Node//g0"]
 
     label = "gke-no-default-nvidia-gpu-device-plugin"
     plugin["spec"]["template"]["spec"]["affinity"] = affinity(label, "NotIn", "true")
     planned(tmp_path, cluster, *FLAGS, "--plugin-label", f"{label}=true")
 
-    assert "Node//g0" not in failed(tmp_path, cluster)
+    assert "Node//g0" not in failed_before(tmp_path, cluster)

@@ -14,7 +14,7 @@ from migration.wave.steps import Step, StepKind
 from testing.command import drawbridge
 from testing.documents import namespace, node, resource_quota
 from testing.migration import GPU, SHARE, device_quota, hami_node, plugin_node, workload
-from testing.plan import changes, planned, script
+from testing.plan import changes, checks_before, planned, script
 
 MIG: Final = "nvidia.com/mig-1g.5gb"
 _NVIDIA: Final = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
@@ -52,16 +52,11 @@ def test_the_sum_is_reported_before_the_wave(tmp_path: Path) -> None:
         *workload("web", SHARE, ["hami-0"]),
     ]
     plan = planned(tmp_path, objects)
-    now = tmp_path / "now.yaml"
-    now.write_text(dump_yaml(objects))
 
-    folder = tmp_path / "plan" / f"wave-{_wave_of(plan, 'team')}"
-    result = drawbridge("verify", "--snapshot", now, "--wave", folder, "--before", "-o", "json")
+    checks = checks_before(tmp_path, objects, _wave_of(plan, "team"))
 
     (message,) = (
-        check["message"]
-        for check in json.loads(result.stdout)["checks"]
-        if check["object"] == "ResourceQuota/team/gpus"
+        check["message"] for check in checks if check["object"] == "ResourceQuota/team/gpus"
     )
     assert message.startswith(f"with this wave requests.{GPU}: pods with the key 8, claims 8")
     assert message.endswith("together 16, and 8 before")

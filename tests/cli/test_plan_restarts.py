@@ -14,7 +14,7 @@ from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 from testing.documents import namespace
 from testing.migration import SHARE, hami_node, workload
-from testing.plan import planned, script
+from testing.plan import checks_before, planned, script
 
 CACHE: Final[dict[str, Any]] = {"volumes": [{"name": "cache", "emptyDir": {}}]}
 MEMORY: Final[dict[str, Any]] = {"volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}]}
@@ -100,13 +100,10 @@ def test_a_template_that_gets_a_label_is_a_restart_too(tmp_path: Path) -> None:
 
 def test_before_the_wave_it_is_told_as_it_is_then(tmp_path: Path) -> None:
     number, _ = restarted(planned(tmp_path, objects(), "--wave-nodes", 1))
-    now = tmp_path / "now.yaml"
-    now.write_text(dump_yaml(objects(**CACHE)))
 
-    folder = tmp_path / "plan" / f"wave-{number}"
-    result = drawbridge("verify", "--snapshot", now, "--wave", folder, "--before", "-o", "json")
+    answer = checks_before(tmp_path, objects(**CACHE), number)
 
-    checks = {check["object"]: check for check in json.loads(result.stdout)["checks"]}
+    checks = {check["object"]: check for check in answer}
     assert "note" == checks["Deployment/team/web"]["state"]
     assert f"it is restarted: {LOST}" == checks["Deployment/team/web"]["message"]
 
