@@ -26,7 +26,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
         quotas_left: `ResourceQuota/namespace/name` to its lines that count no pods with claims, and for
             which no line can be added, each with the reason.
         replaced_lines: Lines of ResourceQuotas that a migration removes, since DeviceQuotas count both sides.
-        unknown_devices: Node to what its device plugins offer, for nodes whose devices are not known.
+        unknown_devices: Node to the devices that its device plugins offer and that are not known, such as replicas.
         sliced: Nodes that offer parts of GPUs under the name of whole ones; none that offer each several times, where each
             of their pods may get a whole one.
         converts_quotas: The workloads are evaluated by the quotas as they would be converted.

@@ -233,7 +233,7 @@ def _device(device: LegacyDevice, target: Target, index: int, count: int) -> Map
     if profile.attributes.model is not None and device.model:
         attributes[profile.attributes.model] = {"string": device.model[:64]}
     if target.kind is DeviceKind.MIG and profile.attributes.mig_profile is not None:
-        size = device.key.removeprefix(MIG_PREFIX).removesuffix(".shared")
+        size = device.key.removeprefix(MIG_PREFIX)
         attributes[profile.attributes.mig_profile] = {"string": size[:64]}
     is_shared = profile.sharing is Sharing.ALWAYS
     return {

@@ -30,7 +30,9 @@ from translation.vocabularies.nvidia import (
     GKE_STRATEGY,
     MIG_PREFIX,
     MIG_PRODUCT,
+    SHARED_SUFFIX,
 )
+from translation.vocabularies.nvidia import REPLICAS as REPLICA_NAMES
 
 PRODUCT: Final = "nvidia.com/gpu.product"
 MEMORY: Final = "nvidia.com/gpu.memory"
@@ -260,12 +262,25 @@ def labels_of_sharing(labels: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def is_replica_name(resource: str) -> bool:
+    """Return True for a resource name of replicas: devices that a plugin offers several times, under another name.
+
+    >>> is_replica_name("nvidia.com/gpu.shared"), is_replica_name("nvidia.com/mig-1g.5gb.shared")
+    (True, True)
+    >>> is_replica_name("nvidia.com/mig-1g.5gb"), is_replica_name("koordinator.sh/gpu.shared")
+    (False, False)
+    """
+    is_mig = resource.startswith(MIG_PREFIX) and resource.endswith(SHARED_SUFFIX)
+    return is_mig or resource in REPLICA_NAMES
+
+
 def unknown_device_keys(
     nodes: Iterable[Node], planned_nodes: Collection[str], kept_names: Sequence[str] = ()
 ) -> dict[str, tuple[str, ...]]:
     """Return the unknown devices that device plugins offer, by node, such as shares by time.
 
-    NICs are not among them: their plugin goes on beside a DRA driver for other devices.
+    NICs are not among them: their plugin goes on beside a DRA driver for other devices. Beside known devices only
+    replicas are: the plugin of both leaves at once, while other names may be amounts of the known devices.
 
     Args:
         nodes: All nodes of the cluster.
@@ -282,8 +297,9 @@ def unknown_device_keys(
             and is_device_key(key)
             and not any(entry.handles(key) for entry in nics)
             and not _matches(key, kept_names)
+            and (node.metadata.name not in planned_nodes or is_replica_name(key))
         )
-        if keys and node.metadata.name not in planned_nodes:
+        if keys:
             keys_of[node.metadata.name] = keys[:MAX_KEYS]
     return keys_of
 
@@ -344,7 +360,7 @@ def _koordinator(device: Mapping[str, Any]) -> Iterator[LegacyDevice]:
 def _device_plugin(node: Node, whole_device_keys: Sequence[str]) -> Iterator[LegacyDevice]:
     """Yield the whole devices that a node's plugins offer."""
     for key, amount in sorted((node.status.allocatable or {}).items()):
-        if not _matches(key, whole_device_keys):
+        if not _matches(key, whole_device_keys) or is_replica_name(key):
             continue
         count = min(int(amount), MAX_PER_NODE)
         labels = node.labels

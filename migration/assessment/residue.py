@@ -7,7 +7,7 @@ from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import Blocker, check_readable
-from migration.assessment.node_devices import Source
+from migration.assessment.node_devices import Source, is_replica_name
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import group_workloads
 
@@ -51,7 +51,7 @@ def _objects(
             "devicePluginLeft",
             "nodes have devices that a device plugin, HAMi or Koordinator hands out",
             "drawbridge plan writes the waves that switch them",
-            (f"Node//{node.node}" for node in cluster.nodes if node.source is not Source.DRA),
+            (f"Node//{name}" for name in _legacy_nodes(cluster)),
         ),
         _residue(
             "namespaceNotOptedIn",
@@ -87,6 +87,14 @@ def _objects(
 
 def _residue(code: str, message: str, fix: str, objects: Iterable[str]) -> Blocker:
     return Blocker(code=code, message=message, fix=fix, objects=tuple(sorted(set(objects))))
+
+
+def _legacy_nodes(cluster: AssessedCluster) -> Iterator[str]:
+    """Yield the nodes of legacy systems, and those that offer replicas."""
+    yield from (node.node for node in cluster.nodes if node.source is not Source.DRA)
+    for node, keys in cluster.unknown_devices.items():
+        if any(map(is_replica_name, keys)):
+            yield node
 
 
 def _namespaces(

@@ -334,3 +334,50 @@ def test_a_pod_that_selects_such_nodes_is_told_that_its_claim_gets_a_whole_gpu(
 
     told = "nvidia.com/gpu is a part of one; the claim gets a whole one" in " ".join(text.split())
     assert is_told is told, text
+
+
+@pytest.mark.parametrize(
+    ("amounts", "replicas"),
+    [
+        ({GPU: "2", f"{MIG}.shared": "56"}, f"{MIG}.shared"),
+        ({"nvidia.com/gpu.shared": "8", MIG: "14"}, "nvidia.com/gpu.shared"),
+        ({GPU: "2", "k8s.amazonaws.com/vgpu": "10"}, "k8s.amazonaws.com/vgpu"),
+    ],
+)
+def test_a_node_with_replicas_beside_known_devices_is_held(
+    tmp_path: Path, amounts: dict[str, str], replicas: str
+) -> None:
+    """A wave waited for more devices than there are, and took the only nodes of a name from its pods."""
+    labels = {"nvidia.com/gpu.count": "2", f"{MIG}.count": "14"}
+    web = workload("web", {GPU: "1"}, ["gpu-0"])
+    nodes = [node("m-0", amounts, labels, {}), plugin_node("gpu-0"), plugin_node("gpu-1")]
+    objects = [*nodes, namespace("team"), *web]
+
+    plan = planned(tmp_path, objects)
+
+    assert {"gpu-0", "gpu-1"} == {name for entry in waves(plan) for name in entry[0]}
+    assert f"its device plugin offers {replicas}, and" in held_objects(plan)["Node//m-0"]
+    assert {"m-0": [replicas]} == assessed(tmp_path, objects)["unknownDevices"]
+
+
+def test_replicas_of_mig_devices_are_no_mig_devices(tmp_path: Path) -> None:
+    """Four replicas of each of 14 devices were 56 devices of the assumed inventory."""
+    shared = node("m-0", {GPU: "2", f"{MIG}.shared": "56"}, {f"{MIG}.replicas": "4"}, {})
+
+    (answer,) = assessed(tmp_path, [shared])["nodes"]
+
+    assert ("m-0", 2) == (answer["name"], answer["devices"])
+
+
+def test_amounts_of_known_devices_hold_no_node(tmp_path: Path) -> None:
+    """Koordinator's and HAMi's nodes offer names beside their devices that no driver has."""
+    amounts = {GPU: "20", "nvidia.com/gpumem": "80", "koordinator.sh/gpu.shared": "200"}
+    shares = hami_node("hami-0")
+    shares["status"]["allocatable"] |= amounts
+    nodes = [shares, hami_node("hami-1")]
+    objects = [*nodes, namespace("team"), *workload("web", SHARE, ["hami-0"])]
+
+    plan = planned(tmp_path, objects)
+
+    assert {"hami-0", "hami-1"} == {name for entry in waves(plan) for name in entry[0]}
+    assert {} == assessed(tmp_path, objects)["unknownDevices"]

@@ -30,6 +30,9 @@ DONE: Final = (
     namespace("team", {"drawbridge.internal/translate": "true"}),
 )
 
+REPLICAS: Final = node("b", {"nvidia.com/gpu.shared": "8"}, {}, {})
+MIG_REPLICAS: Final = node("b", {"nvidia.com/mig-1g.5gb.shared": "8"}, {}, {})
+
 
 def residue(tmp_path: Path, objects: Objects, output: str = "json") -> tuple[int, str]:
     file = tmp_path / "cluster.yaml"
@@ -74,6 +77,8 @@ def test_a_cluster_that_nobody_sees_is_not_done(tmp_path: Path) -> None:
     ("objects", "code", "leftover"),
     [
         ([*DONE, *moved(), hami_node("b")], "devicePluginLeft", "Node//b"),
+        ([*DONE, *moved(), REPLICAS], "devicePluginLeft", "Node//b"),
+        ([*DONE, *moved(), MIG_REPLICAS], "devicePluginLeft", "Node//b"),
         ([*DONE[:2], namespace("team"), *moved()], "namespaceNotOptedIn", "Namespace//team"),
         ([*DONE[:2], *moved()], "namespaceNotOptedIn", "Namespace//team"),
         ([*DONE, *workload("web", SHARE, ["a"])], "podsWithoutClaims", "Deployment/team/web"),

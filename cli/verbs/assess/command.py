@@ -84,7 +84,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
     """The document of `drawbridge assess -o json`.
 
     Attributes:
-        unknown_devices: Node to what its device plugins offer, for nodes whose devices are not known.
+        unknown_devices: Node to the devices that its device plugins offer and that are not known, such as replicas.
         kept: Vocabularies and resource names that stay with their device plugin (`translation.keep`).
         keys_to_keep: Further such names to the workloads that move with their GPUs only if these stay.
         drain_stops: The PodDisruptionBudgets that would stop drains of nodes with devices of a legacy system.

@@ -22,7 +22,7 @@ from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.blockers import STOP_SHARING
 from migration.assessment.evidence import list_at, mapping_at, text_map
-from migration.assessment.node_devices import Source
+from migration.assessment.node_devices import Source, is_replica_name
 from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.neighbours import statement_note
 from migration.plan.facts.selecting import selecting_notes
@@ -34,7 +34,6 @@ from migration.plan.model.plan import Held, Plan, Wave, is_name
 from translation.cluster.component_statements import Component, Statement, Topic, statements_about
 from translation.model.intents import Vocabulary
 from translation.reading.claim_blind_objects import MAX_KEYS, find_named_keys
-from translation.vocabularies.nvidia import SHARED_SUFFIX
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
@@ -461,7 +460,7 @@ def held_unknown_devices(keys_of: Mapping[str, Sequence[str]]) -> Iterator[Held]
         keys_of: Node to what its device plugins offer.
     """
     for name, keys in keys_of.items():
-        if is_name(name) and all(key.endswith(SHARED_SUFFIX) for key in keys):
+        if is_name(name) and all(map(is_replica_name, keys)):
             yield Held(
                 object=f"Node//{name}",
                 reason=f"its device plugin offers {', '.join(keys)}, and which devices a DRA driver would publish is not "
