@@ -190,16 +190,17 @@ def test_a_search_that_stops_before_it_moves_a_namespace_in_parts_is_not_complet
 
     monkeypatch.setattr(Planner, "usable_nodes", end_round)
     monkeypatch.setattr(LongRun, "stops", lambda _: bool(rounds))
-    objects = [hami_node("hami-0"), {**plugin_node("gpu-0"), "spec": {"unschedulable": True}}]
-    objects += [hami_node("hami-1"), namespace("team")]
-    objects += [*workload("share", SHARE, ["hami-0"]), *workload("web", {GPU: "1"}, ["gpu-0"])]
+    objects = [hami_node("hami-0"), neuron_node("inf-0", unschedulable=True)]
+    objects += [device_class(f"device.driver == '{NEURON}'", name=NEURON)]
+    objects += [hami_node("hami-1"), namespace("team"), *workload("share", SHARE, ["hami-0"])]
+    objects += workload("infer", {NEURON_KEY: "1"}, ["inf-0"])
 
     plan = planned(tmp_path, objects)
 
     assert ["team"] == [name for _, names in waves(plan) for name in names]
     assert 1 == len(rounds)
     assert not plan["complete"]
-    assert f"pods of Deployment/team/web keep {GPU}" in held_objects(plan)["Namespace//team"]
+    assert "pods of Deployment/team/infer keep" in held_objects(plan)["Namespace//team"]
 
 
 @pytest.mark.parametrize("has_class", [False, True])

@@ -123,7 +123,7 @@ def check_before(
         drained = drain(wave)
         checks += [
             failed_check(workload, f"{reason}: plan again from a new snapshot")
-            for workload, reason in drained.unserved.items()
+            for workload, reason in (*drained.unserved.items(), *drained.early.items())
         ]
         capacity = f"Wave//{wave.wave}"
         if drained.misfit:

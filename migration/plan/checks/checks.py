@@ -83,11 +83,13 @@ class DrainAnswer(msgspec.Struct, frozen=True, kw_only=True):
         misfit: The reason why those with devices find none elsewhere; empty where they do.
         unplaced_pods: Those without devices that no other node takes or has room for, as `Pod/namespace/name`.
         unserved: Workload whose pods run, and that no node would serve once it is opted in, to the reason.
+        early: Workload whose next pods would get claims, since its driver publishes no GPUs yet, to the reason.
     """
 
     misfit: str
     unplaced_pods: tuple[str, ...] = ()
     unserved: Mapping[str, str] = {}
+    early: Mapping[str, str] = {}
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):

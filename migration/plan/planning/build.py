@@ -1,8 +1,8 @@
 """The plan of a migration, from the objects of a cluster. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -19,7 +19,6 @@ from migration.assessment.blockers import (
 from migration.assessment.evidence import cluster_uid, text_map
 from migration.assessment.gates import check_shares
 from migration.assessment.node_devices import NodeDevices, Source
-from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.quota_conversion import ConvertedQuota
 from migration.plan.facts.confirmed import read_releases
 from migration.plan.facts.device_plugins import DevicePlugins, confirmed_labels
@@ -62,11 +61,8 @@ from migration.plan.model.plan import (
 )
 from migration.plan.planning.chart_names import (
     ChartName,
-    chart_mappings,
     held_by_names,
-    left_names,
     read_chart_names,
-    with_chart_names,
     without_chart_mappings,
 )
 from migration.plan.planning.contended import with_contended
@@ -74,12 +70,6 @@ from migration.plan.planning.cron_jobs import with_cron_jobs
 from migration.plan.planning.daemon_sets import daemon_sets_by_node
 from migration.plan.planning.emptied import guarded_pods, with_emptied
 from migration.plan.planning.free_by_kind import node_kinds, with_free_by_kind
-from migration.plan.planning.mappings import (
-    held_in_parts,
-    planned_mappings,
-    publishing_drivers,
-    unmapped_workloads,
-)
 from migration.plan.planning.namespaces import invalid_name, split_namespaces, split_uncreated
 from migration.plan.planning.node_uses import nodes_by_use
 from migration.plan.planning.prepared import (
@@ -88,6 +78,7 @@ from migration.plan.planning.prepared import (
     planned_quotas,
     prepare_cluster,
 )
+from migration.plan.planning.search import PreparedSearch, search_waves
 from migration.plan.planning.strays import with_strays
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Candidate, Policy
@@ -109,8 +100,8 @@ from migration.plan.search.wave_pods import (
     with_work,
     work_by_wave,
 )
-from migration.plan.search.waves import PlanProgress, Waves
-from translation.cluster.snapshot import WideMapping, vocabularies_in_force
+from migration.plan.search.waves import PlanProgress
+from translation.cluster.snapshot import vocabularies_in_force
 
 
 class BuiltPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,34 +155,21 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         Held(object="Cluster//", reason=blocker.message, fix=blocker.fix)
         for blocker in (*check_version(question.version), *check_readable(question.unreadable))
     ]
-    vocabularies = vocabularies_in_force(question.options, question.profiles)
-    waves = Waves(waves=(), held=tuple(obstacles))
-    workloads = without_chart_mappings(prepared.cluster.workloads, chart_names)
-    preparation = partial(
-        _preparation, *(prepared, question, workloads, candidates), chart_names=chart_names
+    searched = search_waves(
+        PreparedSearch(
+            prepared=prepared,
+            question=question,
+            workloads=without_chart_mappings(prepared.cluster.workloads, chart_names),
+            candidates=candidates,
+            chart_names=chart_names,
+        ),
+        namespaces,
+        obstacles,
+        policy,
+        progress,
     )
-    planned, mappings, taken_back = preparation(waves)
-    usable: Mapping[str, frozenset[str]] = {}
-    in_parts: dict[str, list[AssessedWorkload]] = {}
-    while not obstacles:
-        planner = prepared.planner(policy, in_parts)
-        waves = planner.plan(candidates, namespaces, stage, progress)
-        usable = planner.usable_nodes()
-        planned, mappings, taken_back = preparation(waves)
-        unmapped = unmapped_workloads(
-            *(workloads, mappings.keys() | left_names(chart_names, taken_back)),
-            {name for wave in waves.waves for name in wave.namespaces},
-            {source.name for source in question.objects if source.kind == "DeviceClass"},
-            vocabularies,
-        )
-        if not unmapped:
-            break
-        # Their pods would get claims with the label of the namespace, so the others get labels of their own.
-        in_parts |= unmapped
-        if progress.stops():
-            # These waves opt the namespaces in as a whole still, so nobody may run them.
-            waves = msgspec.structs.replace(waves, complete=False)
-            break
+    waves = searched.waves
+    planned, mappings, taken_back = searched.preparation
     drivers = sorted({driver for node in planned for driver in node.devices})
     driver_labels = {driver: "=".join(driver_label(driver)) for driver in drivers}
     wide_mappings = (*prepared.cluster.wide_mappings, *taken_back)
@@ -240,7 +218,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             for wave, details, own_work in zip(
                 with_cron_jobs(
                     with_contended(
-                        *(waves.waves, waves.details, prepared.cluster.workloads, usable),
+                        *(waves.waves, waves.details, prepared.cluster.workloads, searched.usable),
                         bound_pods=prepared.bound_pods,
                     ),
                     prepared.cluster.workloads,
@@ -251,14 +229,19 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
                 strict=True,
             )
         ),
-        held=(*releases.held_steps(), *blocked, *waves.held, *held_in_parts(in_parts)),
+        held=(
+            *releases.held_steps(),
+            *blocked,
+            *waves.held,
+            *searched.held_namespaces(stage.opted_in),
+        ),
         quotas=quota_files(quotas),
         quota_effects=quota_effects(quotas),
         quota_lines=quota_lines(quotas),
         replaced_lines=removable_lines(prepared.cluster.replaced_lines),
     )
     plan = with_environment(
-        *(plan, question.objects, vocabularies),
+        *(plan, question.objects, vocabularies_in_force(question.options, question.profiles)),
         nodes_by_use=nodes_by_use(prepared.cluster, live_nodes),
         plugins=plugins,
     )
@@ -281,57 +264,6 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         quotas=quota_documents(quotas),
         details=all_details,
     )
-
-
-class _Preparation(NamedTuple):
-    """The preparation of waves: nodes, resource name to the DeviceClass that has to map it, and mappings to take back."""
-
-    nodes: Sequence[PlannedNode]
-    mappings: Mapping[str, str]
-    taken_back: Sequence[WideMapping]
-
-
-def _preparation(
-    prepared: PreparedCluster,
-    question: PlanQuestion,
-    workloads: Sequence[AssessedWorkload],
-    candidates: Iterable[Candidate],
-    waves: Waves,
-    *,
-    chart_names: Sequence[ChartName],
-) -> _Preparation:
-    """Return the preparation of waves.
-
-    What no wave needs is not prepared; where there is no wave, the preparation of all shows what is missing.
-    """
-    planned = [node for wave in waves.waves for node in wave.nodes] or [
-        entry.node for entry in candidates
-    ]
-    drivers = {driver for node in planned for driver in node.devices}
-    stage = prepared.stage()
-    # Of what is held, pods on other nodes than those that hold it are drained all the same.
-    switched = stage.switched.union(node.name for wave in waves.waves for node in wave.nodes)
-    live_nodes = prepared.live_nodes
-    mappings = planned_mappings(
-        *(workloads, question.profiles),
-        drivers=drivers | publishing_drivers(prepared.objects),
-        unmoved={
-            entry.object
-            for entry in waves.held
-            if switched.isdisjoint(live_nodes.get(entry.object, ()))
-        },
-        opted_in=stage.opted_in.union(*(wave.namespaces for wave in waves.waves)),
-    )
-    mappings = with_chart_names(mappings, chart_names)
-    staying_keys = {
-        key
-        for workload in workloads
-        if any(live_nodes.get(workload.key.reference, ()))
-        for key in workload.unmapped
-    }
-    classes = prepared.cluster.state.classes
-    taken_back = chart_mappings(classes, mappings, drivers, staying_keys)
-    return _Preparation(planned, mappings, taken_back)
 
 
 def _chart_names(prepared: PreparedCluster, question: PlanQuestion) -> tuple[ChartName, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from kube.api.extended_resources import extended_resources
 from kube.api.node_selector import NodeSelector
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
@@ -14,6 +15,7 @@ from migration.assessment.capacity import MAX_PODS
 from migration.assessment.evidence import Evidence, mapping_at, read_evidence
 from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import (
+    AssessedWorkload,
     group_with_devices,
     native_namespaces,
     used_devices,
@@ -24,12 +26,17 @@ from migration.plan.checks.before import check_before
 from migration.plan.checks.checks import ClusterView, DrainAnswer, WaveAnswer
 from migration.plan.facts.confirmed import Confirmation
 from migration.plan.facts.hami_cards import read_cards
-from migration.plan.facts.opted_in import labelled_namespaces, selected_workloads
+from migration.plan.facts.opted_in import (
+    labelled_namespaces,
+    opted_out_workloads,
+    selected_workloads,
+)
 from migration.plan.facts.quota_files import convert_plan_quotas
 from migration.plan.facts.rollouts import divisible_workloads
 from migration.plan.facts.volumes import Volumes
 from migration.plan.facts.work import bound_pods, read_work
-from migration.plan.model.plan import Plan, PlannedWork, Wave
+from migration.plan.model.plan import Plan, PlannedNode, PlannedWork, Wave
+from migration.plan.planning.unpublished import Unpublished, find_unpublished, gpu_drivers
 from migration.plan.planning.volume_nodes import pods_of_one_node
 from migration.plan.search.moments import Policy
 from migration.plan.search.placement import Placer
@@ -98,11 +105,17 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
         references = [workload.key.reference for workload in self.cluster.workloads]
         return {reference: _nodes_of(self.groups[reference]) for reference in references}
 
-    def planner(self, policy: Policy, partial: Collection[str] = ()) -> Planner:
+    def planner(
+        self,
+        policy: Policy,
+        partial: Collection[str] = (),
+        unpublished: Mapping[str, frozenset[str]] = {},
+    ) -> Planner:
         """Return the planner of the cluster.
 
         Args:
             partial: The namespaces that are never opted in as a whole.
+            unpublished: The nodes for namespaces, as in `Moment`.
         """
         read = read_cards(self.cluster.nodes, self.live_nodes, self.groups)
         cards = {PodKey(*key): names for key, names in read.items()}
@@ -120,6 +133,29 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
             *(self.cluster, self.live_nodes, placer, policy, self.bound_pods),
             divisible=divisible,
             partial=partial,
+            unpublished=unpublished,
+        )
+
+    def unpublished(
+        self,
+        question: PlanQuestion,
+        workloads: Iterable[AssessedWorkload],
+        nodes: Sequence[PlannedNode],
+    ) -> dict[str, Unpublished]:
+        """Return the namespaces with pods that would get claims, since their driver publishes no GPUs.
+
+        Args:
+            question: The cluster.
+            workloads: Its workloads, without the mappings of charts.
+            nodes: The nodes that may be switched.
+        """
+        return find_unpublished(
+            workloads,
+            extended_resources(self.cluster.state.classes.values()),
+            nodes,
+            publishing_drivers=gpu_drivers(question.objects, question.profiles),
+            profiles=question.profiles,
+            opted_out=opted_out_workloads(self.groups.values()),
         )
 
     def stage(self) -> Stage:
@@ -140,13 +176,15 @@ def check_before_wave(
     """Check that a wave may begin in a cluster as it is now."""
     prepared = prepare_cluster(question)
     return check_before(
-        *(plan, wave, view, lambda wave: _drain_answer(prepared, wave, plan.keep_free)),
+        *(plan, wave, view, lambda wave: _drain_answer(prepared, question, wave, plan.keep_free)),
         wide_mappings=prepared.cluster.wide_mappings,
         shortages=prepared.cluster.claim_shortages,
     )
 
 
-def _drain_answer(prepared: PreparedCluster, wave: Wave, keep_free: int) -> DrainAnswer:
+def _drain_answer(
+    prepared: PreparedCluster, question: PlanQuestion, wave: Wave, keep_free: int
+) -> DrainAnswer:
     """Return the outcome for the pods of a wave's nodes and namespaces if it begins now."""
     planner = prepared.planner(Policy(wave_nodes=len(wave.nodes), keep_free=keep_free))
     stage, draining = prepared.stage(), frozenset(node.name for node in wave.nodes)
@@ -160,7 +198,31 @@ def _drain_answer(prepared: PreparedCluster, wave: Wave, keep_free: int) -> Drai
             if (reference := entry.workload.key.reference) in labelled
             or entry.workload.key.namespace in wave.namespaces
         },
+        early=_early_workloads(prepared, question, wave),
     )
+
+
+def _early_workloads(
+    prepared: PreparedCluster, question: PlanQuestion, wave: Wave
+) -> dict[str, str]:
+    """Return the workloads with pods that would get claims with a wave, since their driver publishes no GPUs.
+
+    It may opt their namespace in before a node has the driver, or drain their pods where that was done.
+    """
+    unpublished = prepared.unpublished(question, prepared.cluster.workloads, wave.nodes)
+    order = [node.name for node in wave.nodes]
+    opted_in, live_nodes = prepared.stage().opted_in, prepared.live_nodes
+    return {
+        reference: entry.reason
+        for namespace, entry in sorted(unpublished.items())
+        for reference in entry.workloads
+        if (namespace in wave.namespaces and not entry.nodes)
+        or (
+            namespace in opted_in
+            and entry.is_overtaken(order)
+            and not set(order).isdisjoint(live_nodes.get(reference, ()))
+        )
+    }
 
 
 def prepare_cluster(question: PlanQuestion) -> PreparedCluster:

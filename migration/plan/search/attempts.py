@@ -295,6 +295,8 @@ class WaveSearch:
         text = part.workloads[0] if part.workloads else "the rest of it"
         if part not in self._servable(moment, names):
             return f"no node that {text} may use is switched by then"
+        if moment.is_early(part, names):
+            return f"{text} has pods of whole GPUs, and no node of their driver is switched by then"
         if part not in self._parts_with(moment, names):
             return f"{text} has a DaemonSet, and none of its nodes is switched by then"
         during = attempt.during
@@ -399,7 +401,8 @@ class WaveSearch:
         parts = [
             part
             for part in self._servable(moment, names)
-            if part.namespace not in early or not part.completes
+            if (part.namespace not in early or not part.completes)
+            and not moment.is_early(part, names)
         ]
         return tuple(sorted(parts, key=lambda part: part.namespace not in bound))
 

@@ -190,6 +190,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         serving: Workload, as `Kind/namespace/name`, to the nodes with devices for its claims; and namespace to those
             of all its workloads.
         usable: Workload to the nodes that its pods may use, be it by claims or by device keys.
+        unpublished: Namespace to the nodes of which one has to be switched before it is opted in as a whole.
     """
 
     stage: Stage
@@ -200,6 +201,13 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...]
     serving: Mapping[str, frozenset[str]] = {}
     usable: Mapping[str, frozenset[str]] = {}
+    unpublished: Mapping[str, frozenset[str]] = {}
+
+    def is_early(self, part: Part, nodes: frozenset[str]) -> bool:
+        """Return True if a part would opt in a namespace too early, though some nodes are switched as well."""
+        awaited = self.unpublished.get(part.namespace)
+        is_there = awaited is None or not awaited.isdisjoint(self.stage.switched | nodes)
+        return part.completes and not is_there
 
     def serving_nodes(self, part: Part) -> frozenset[str]:
         """Return the nodes with devices for the claims of a part; none if its pods get no claims."""

@@ -30,11 +30,7 @@ from migration.plan.search.moments import (
     policies_in_order,
     without_spare,
 )
-from migration.plan.search.parts import (
-    Part,
-    divide,
-    servable_parts,
-)
+from migration.plan.search.parts import Part, divide, servable_parts
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.rivals import with_rivals
 from migration.plan.search.searched import SearchedWaves, completed, held_objects
@@ -96,6 +92,7 @@ class Planner:
         *,
         divisible: Collection[str],
         partial: Collection[str] = (),
+        unpublished: Mapping[str, frozenset[str]] = {},
     ) -> None:
         """Prepare the planner.
 
@@ -107,8 +104,9 @@ class Planner:
             bound_pods: Namespace and name of the pods with a volume of one node.
             divisible: The workloads that can get claims by themselves, before the rest of their namespace.
             partial: The namespaces that are never opted in as a whole.
+            unpublished: The nodes for namespaces, as in `Moment`.
         """
-        self._divisible, self._partial = divisible, partial
+        self._divisible, self._partial, self._unpublished = divisible, partial, unpublished
         self._bound = bound_pods
         self._cluster = cluster
         self._workloads = cluster.workloads
@@ -296,6 +294,7 @@ class Planner:
             parts=parts,
             serving=self._serving,
             usable=self._usable.all_nodes(self._workloads),
+            unpublished=self._unpublished,
         )
 
     def _running(self, placement: Placement) -> dict[PodKey, str]:

@@ -1,0 +1,183 @@
+"""The waves of a plan with the preparation that they need. Pure."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from migration.assessment.outcomes import AssessedWorkload
+from migration.plan.model.plan import Held, PlannedNode
+from migration.plan.planning.chart_names import (
+    ChartName,
+    chart_mappings,
+    left_names,
+    with_chart_names,
+)
+from migration.plan.planning.mappings import (
+    held_in_parts,
+    planned_mappings,
+    publishing_drivers,
+    unmapped_workloads,
+)
+from migration.plan.planning.prepared import PlanQuestion, PreparedCluster
+from migration.plan.planning.unpublished import Unpublished, held_unpublished, never_whole
+from migration.plan.search.moments import Candidate, Policy
+from migration.plan.search.waves import PlanProgress, Waves
+from translation.cluster.snapshot import WideMapping, vocabularies_in_force
+
+
+class Preparation(NamedTuple):
+    """The preparation of waves: nodes, resource name to the DeviceClass that has to map it, and mappings to take back."""
+
+    nodes: Sequence[PlannedNode]
+    mappings: Mapping[str, str]
+    taken_back: Sequence[WideMapping]
+
+
+class PreparedSearch(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster that waves are searched for.
+
+    Attributes:
+        workloads: The cluster's workloads, without the mappings of charts.
+        candidates: The nodes that may be switched.
+        chart_names: The foreign resource names that classes of charts map today.
+    """
+
+    prepared: PreparedCluster
+    question: PlanQuestion
+    workloads: Sequence[AssessedWorkload]
+    candidates: Sequence[Candidate]
+    chart_names: Sequence[ChartName]
+
+    def preparation(self, waves: Waves) -> Preparation:
+        """Return the preparation of waves.
+
+        What no wave needs is not prepared; where there is no wave, the preparation of all shows what is missing.
+        """
+        prepared, workloads = self.prepared, self.workloads
+        planned = [node for wave in waves.waves for node in wave.nodes] or [
+            entry.node for entry in self.candidates
+        ]
+        drivers = {driver for node in planned for driver in node.devices}
+        stage = prepared.stage()
+        # Of what is held, pods on other nodes than those that hold it are drained all the same.
+        switched = stage.switched.union(node.name for wave in waves.waves for node in wave.nodes)
+        live_nodes = prepared.live_nodes
+        mappings = planned_mappings(
+            *(workloads, self.question.profiles),
+            drivers=drivers | publishing_drivers(prepared.objects),
+            unmoved={
+                entry.object
+                for entry in waves.held
+                if switched.isdisjoint(live_nodes.get(entry.object, ()))
+            },
+            opted_in=stage.opted_in.union(*(wave.namespaces for wave in waves.waves)),
+        )
+        mappings = with_chart_names(mappings, self.chart_names)
+        staying_keys = {
+            key
+            for workload in workloads
+            if any(live_nodes.get(workload.key.reference, ()))
+            for key in workload.unmapped
+        }
+        classes = prepared.cluster.state.classes
+        taken_back = chart_mappings(classes, mappings, drivers, staying_keys)
+        return Preparation(planned, mappings, taken_back)
+
+    def unmapped(
+        self, preparation: Preparation, namespaces: Collection[str]
+    ) -> dict[str, list[AssessedWorkload]]:
+        """Return the namespaces with native workloads of names without a class once all is prepared."""
+        return unmapped_workloads(
+            self.workloads,
+            preparation.mappings.keys() | left_names(self.chart_names, preparation.taken_back),
+            namespaces,
+            {source.name for source in self.question.objects if source.kind == "DeviceClass"},
+            vocabularies_in_force(self.question.options, self.question.profiles),
+        )
+
+
+class SearchedPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The waves with their preparation.
+
+    Attributes:
+        usable: Workload, as `Kind/namespace/name`, to the nodes that its pods may use today.
+        in_parts: The namespaces that are never opted in as a whole, since no class maps names of these workloads.
+        never_whole: Those for which no wave has the driver publish GPUs.
+        unpublished: The namespaces with pods that get claims until their driver publishes GPUs.
+    """
+
+    waves: Waves
+    preparation: Preparation
+    usable: Mapping[str, frozenset[str]] = {}
+    in_parts: Mapping[str, list[AssessedWorkload]] = {}
+    never_whole: Mapping[str, Unpublished] = {}
+    unpublished: Mapping[str, Unpublished] = {}
+
+    def held_namespaces(self, opted_in: Collection[str]) -> Iterator[Held]:
+        """Yield the namespaces that are never opted in as a whole, or were too early.
+
+        Args:
+            opted_in: The namespaces that are opted in today.
+        """
+        yield from held_in_parts(self.in_parts)
+        yield from held_unpublished(
+            {name: entry for name, entry in self.never_whole.items() if name not in self.in_parts},
+            {name: entry for name, entry in self.unpublished.items() if name in opted_in},
+            [node.name for wave in self.waves.waves for node in wave.nodes],
+        )
+
+
+def search_waves(
+    search: PreparedSearch,
+    namespaces: Sequence[str],
+    obstacles: Sequence[Held],
+    policy: Policy,
+    progress: PlanProgress,
+) -> SearchedPlan:
+    """Return the waves of a plan.
+
+    Args:
+        search: The cluster.
+        namespaces: The namespaces to opt in.
+        obstacles: The reasons that there is no wave at all.
+        policy: The sizes of waves.
+        progress: Follows the search for waves, and may end it.
+    """
+    prepared = search.prepared
+    nodes = [entry.node for entry in search.candidates]
+    waves = Waves(waves=(), held=tuple(obstacles))
+    unpublished = prepared.unpublished(search.question, search.workloads, nodes)
+    searched = SearchedPlan(
+        waves=waves, preparation=search.preparation(waves), unpublished=unpublished
+    )
+    while not obstacles:
+        in_parts, never = dict(searched.in_parts), dict(searched.never_whole)
+        planner = prepared.planner(
+            *(policy, in_parts.keys() | never),
+            {name: entry.nodes for name, entry in unpublished.items()},
+        )
+        waves = planner.plan(search.candidates, namespaces, prepared.stage(), progress)
+        usable, preparation = planner.usable_nodes(), search.preparation(waves)
+        switched = {node.name for wave in waves.waves for node in wave.nodes}
+        # A search that was ended may have switched their nodes later.
+        closed = never_whole(unpublished, namespaces, switched) if waves.complete else {}
+        opted_in = {name for wave in waves.waves for name in wave.namespaces}
+        unmapped = search.unmapped(preparation, opted_in | closed.keys())
+        closed = {name: entry for name, entry in closed.items() if name not in unmapped}
+        is_done = in_parts.keys() >= unmapped.keys() and never.keys() >= closed.keys()
+        if not is_done and progress.stops():
+            # These waves opt the namespaces in as a whole still, or not at all, so nobody may run them.
+            waves = msgspec.structs.replace(waves, complete=False)
+        searched = SearchedPlan(
+            waves=waves,
+            preparation=preparation,
+            usable=usable,
+            # Their pods would get claims with the label of the namespace, so the others get labels of their own.
+            in_parts=in_parts | unmapped,
+            never_whole=never | closed,
+            unpublished=unpublished,
+        )
+        if is_done or progress.stops():
+            break
+    return searched
