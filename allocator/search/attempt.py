@@ -94,10 +94,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         attribute_constraints: The constraint of the claims' own constraints, if any.
         capacity_constraint: The constraint on capacities; not None where a device can be shared.
         counter_constraint: The constraint on shared counters, if any.
-        symmetry_classes: The symmetry class of each position; devices with equal numbers are
-            symmetric: no rule can tell them apart.
         shareable: Mask of devices that allow multiple allocations.
         shared: Mask of shareable devices with a share in use.
+        constrains_all: A claim's constraint applies to a request with mode All.
         may_abort: Inspecting some device may abort the attempt, so the search must not look ahead.
         steps: Cost of the layout.
     """
@@ -109,9 +108,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     attribute_constraints: AttributeConstraints | None = None
     capacity_constraint: CapacityConstraint | None = None
     counter_constraint: CounterConstraint | None = None
-    symmetry_classes: tuple[int, ...] = ()
     shareable: int = 0
     shared: int = 0
+    constrains_all: bool = False
     may_abort: bool = False
     steps: int = 0
 
@@ -170,6 +169,32 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             else mask & self.attribute_constraints.allowed_positions(request)
         )
 
+    def find_symmetry_classes(self) -> tuple[int, ...]:
+        """Return a number per position, equal for devices that no rule can tell apart.
+
+        Only a search needs them, before it changes the state of the constraints.
+        """
+        positions = range(len(self.node.devices))
+        # In mode All the order in which constraints see devices decides how the attempt ends.
+        if self.constrains_all:
+            return tuple(positions)
+        masks = {self.shareable, self.shared}
+        for claim_requests in self.requests:
+            for alternatives in claim_requests:
+                for candidates in alternatives:
+                    masks |= {candidates.candidates, candidates.fatal, candidates.matching}
+        # A mask of all or of no devices tells no devices apart.
+        all_positions = (1 << len(positions)) - 1
+        masks = {mask for mask in masks if mask & all_positions not in {0, all_positions}}
+        keys: list[Iterable[Hashable]] = [
+            map(constraint.equivalence_key, positions) for constraint in self.constraints
+        ]
+        keys += [[mask >> position & 1 for position in positions] for mask in masks]
+        if not keys:
+            return (0,) * len(positions)
+        ids: dict[Hashable, int] = {}
+        return tuple([ids.setdefault(key, len(ids)) for key in zip(*keys, strict=True)])
+
 
 def _has_too_few(candidates: RequestCandidates) -> bool:
     """Return True if a request has too few candidates by itself."""
@@ -217,7 +242,6 @@ class _Layout:
             for alternatives in claim_requests
             for request in alternatives
         ]
-        self._all_positions = (1 << len(node.devices)) - 1
         self._masks = _device_masks(node)
         self._shareable = self._masks.shareable if options.features.consumable_capacity else 0
         self._excluded = sum(
@@ -252,7 +276,6 @@ class _Layout:
         check_result_limits(self._pending, lambda request: counts[id(request)])
         by_attribute = attributes.build_constraint(self._node, self._pending, self._features)
         by_counter = counters.build_constraint(self._node, self._usage, self._features)
-        constraints = self._constraints(by_attribute, by_counter)
         constrains_all = by_attribute is not None and any(
             candidates.all_positions is not None and by_attribute.constrains(candidates.request)
             for candidates in flat
@@ -267,16 +290,13 @@ class _Layout:
             node=self._node,
             pending=self._pending,
             requests=requests,
-            constraints=constraints,
+            constraints=self._constraints(by_attribute, by_counter),
             attribute_constraints=by_attribute,
             capacity_constraint=self._capacity,
             counter_constraint=by_counter,
-            # In mode All the order in which constraints see devices decides how the attempt ends.
-            symmetry_classes=tuple(range(len(self._node.devices)))
-            if constrains_all
-            else self._symmetry_classes(flat, constraints),
             shareable=self._shareable,
             shared=self._shared,
+            constrains_all=constrains_all,
             may_abort=may_abort,
             steps=self._steps,
         )
@@ -399,26 +419,6 @@ class _Layout:
         if failures:
             raise AttemptFailed(failures[min(failures)])
         return tuple(bits(large_enough))
-
-    def _symmetry_classes(
-        self, flat: Sequence[RequestCandidates], constraints: Sequence[Constraint]
-    ) -> tuple[int, ...]:
-        """Return a number per position, equal for devices that no rule can tell apart."""
-        positions = range(len(self._node.devices))
-        masks = {mask for candidates in flat for mask in (candidates.candidates, candidates.fatal)}
-        masks |= {candidates.matching for candidates in flat} | {self._shareable, self._shared}
-        # A mask of all or of no devices tells no devices apart.
-        masks = {
-            mask for mask in masks if mask & self._all_positions not in {0, self._all_positions}
-        }
-        keys: list[Iterable[Hashable]] = [
-            map(constraint.equivalence_key, positions) for constraint in constraints
-        ]
-        keys += [[mask >> position & 1 for position in positions] for mask in masks]
-        if not keys:
-            return (0,) * len(positions)
-        ids: dict[Hashable, int] = {}
-        return tuple([ids.setdefault(key, len(ids)) for key in zip(*keys, strict=True)])
 
     def _device_uses(self) -> Iterator[tuple[int, DeviceUse]]:
         """Yield position and use of each device in use."""

@@ -6,7 +6,7 @@ device slots of requests are the variables, devices are the values, and the orde
 Branches that provably contain no solution are pruned (docs/search.md):
 
 * symmetry: a device that is symmetric to one that just failed in the same place
-  (`Attempt.symmetry_classes`);
+  (`Attempt.find_symmetry_classes`);
 * memoisation: a request that failed before in a state with the same residual key (`_failed`);
 * conflict-directed backjumping: other devices for a choice that had no part in the failure of a
   later request (`Conflict`), since a further choice never turns a later no into a yes;
@@ -133,7 +133,8 @@ class _Search:
         self._shares: dict[int, int] = {}
         self._failed: dict[Hashable, Result] = {}
         self._conflict: Conflict | None = None
-        self._symmetric, self._unique = _group_by_symmetry(attempt.symmetry_classes)
+        self._symmetry_classes = attempt.find_symmetry_classes()
+        self._symmetric, self._unique = _group_by_symmetry(self._symmetry_classes)
         self._demand = Demand(attempt)
 
     def run(self) -> Plan | DoesNotFit | BudgetExhausted:
@@ -303,7 +304,7 @@ class _Search:
 
     def _choose_next(self, frame: DeviceFrame) -> bool:
         """Choose the next device that all constraints accept; return false if there is none."""
-        attempt, candidates = self._attempt, frame.candidates
+        candidates = frame.candidates
         # The limit counts here, too, since one frame may reject many devices.
         while frame.untried and self.steps <= self._limit:
             # Bit arithmetic finds the next candidate without a visit to the positions between.
@@ -312,7 +313,7 @@ class _Search:
             position = lowest.bit_length() - 1
             if self._is_chosen(frame, lowest):
                 continue
-            symmetry_class = attempt.symmetry_classes[position]
+            symmetry_class = self._symmetry_classes[position]
             if symmetry_class in frame.failed_classes and self._is_unchosen(position):
                 continue
             self.steps += 1
@@ -381,7 +382,7 @@ class _Search:
         for constraint in reversed(self._constraints):
             constraint.remove(request, position, further_share=frame.further_share)
         if self._is_unchosen(position):
-            frame.failed_classes.add(self._attempt.symmetry_classes[position])
+            frame.failed_classes.add(self._symmetry_classes[position])
         frame.position = -1
 
     def _check_all_mode(self, frame: DeviceFrame, constraint: Constraint, position: int) -> None:
