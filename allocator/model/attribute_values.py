@@ -47,17 +47,18 @@ class Column:
             if derivation is None
             else [self._values_or_none(position) for position in range(len(devices))]
         )
-        self.positions: dict[int, int] = {}
         # Many devices have equal values, so each different mask is taken apart once.
-        positions_of: dict[int, int] = {}
+        positions_of: dict[int | None, int] = {}
         for position, mask in enumerate(self.values):
-            if mask:
-                positions_of[mask] = positions_of.get(mask, 0) | 1 << position
+            positions_of[mask] = positions_of.get(mask, 0) | 1 << position
+        self.failing = positions_of.pop(None, 0)
+        self.positions: dict[int, int] = {}
+        self.valued = 0
         for mask, having in positions_of.items():
-            for value in _bits(mask):
-                self.positions[value] = self.positions.get(value, 0) | having
-        self.valued = bit_mask(self.values)
-        self.failing = bit_mask(mask is None for mask in self.values)
+            if mask:
+                self.valued |= having
+                for value in _bits(mask):
+                    self.positions[value] = self.positions.get(value, 0) | having
         self._having: dict[int, int] = {}
 
     def values_at(self, position: int) -> int:
