@@ -235,7 +235,10 @@ def _validate_pool(
     devices = tuple(_devices(ordered_slices))
     elsewhere: tuple[PublishedDevice, ...] = ()
     counter_sets: dict[str, CounterSet] = {}
-    why = _find_duplicate("device", (device.id.device for device in devices))
+    places = {device.id.device: place for place, device in enumerate(devices)}
+    why = ""
+    if len(places) < len(devices):
+        why = _find_duplicate("device", (device.id.device for device in devices))
     if features.partitionable_devices and not why:
         elsewhere = tuple(_devices(others))
         published_sets = [
@@ -261,7 +264,7 @@ def _validate_pool(
             counter_sets=counter_sets,
             names_no_node=names_no_node,
         ),
-        places={device.id.device: place for place, device in enumerate(devices)},
+        places=places,
         has_binding_conditions=any(
             device.device.binding_conditions is not None for device in devices
         ),
