@@ -4,8 +4,7 @@ Keys of nodes are interned as numbers, so that classes compare and hash cheaply.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterable, Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -73,15 +72,25 @@ class SearchCosts:
         """Begin with none."""
         self.cached = self.searched = self.steps = 0
 
-    @contextmanager
-    def charged(self) -> Iterator[None]:
+    def charged(self) -> "_Charge":
         """Count the steps of a block, also in the meter in force."""
-        meter = current_scope().meter
-        before = meter.steps
-        try:
-            yield
-        finally:
-            self.steps += meter.steps - before
+        return _Charge(self)
+
+
+class _Charge:
+    """A block with its steps counted; a generator would cost more, and every answer opens some."""
+
+    def __init__(self, costs: SearchCosts) -> None:
+        self._costs = costs
+        self._meter = current_scope().meter
+        self._before = self._meter.steps
+
+    def __enter__(self) -> None:
+        """Begin to count."""
+
+    def __exit__(self, *_error: object) -> None:
+        """Count the steps since the block began."""
+        self._costs.steps += self._meter.steps - self._before
 
 
 def new_verdict_cache() -> SizedCache[Hashable, CachedVerdict]:
