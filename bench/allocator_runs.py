@@ -3,7 +3,8 @@
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from functools import partial
+from itertools import count, islice
 from statistics import median
 from time import perf_counter
 from typing import Final
@@ -37,8 +38,8 @@ class ClusterRun:
         self._claims = scenario["claims"]
         self._numbers = count()
         self._objects = ours.objects(scenario)
-        self._changes = self._change_usage()
         self.cluster = build_cluster(self._objects)
+        self._changes = self._change_usage()
         self.cluster.verdicts(self._new_claims())
 
     def new_request(self) -> float:
@@ -46,13 +47,20 @@ class ClusterRun:
         return median(seconds(self.cluster.verdicts, self._new_claims()) for _ in range(REQUESTS))
 
     def after_a_change(self) -> float:
-        """Return the seconds for a cached request after the usage of one node changed."""
-        times = []
-        for _ in range(REQUESTS):
+        """Return the seconds for a cached request after the usage of one node changed.
+
+        All changes are undone at the end, so that the next round is about the same objects as upstream's:
+        each node that stays changed is a class of its own, which a new request has to search.
+        """
+        times, undo = [], []
+        for change, revert in islice(self._changes, REQUESTS):
             pending = self._new_claims()
             self.cluster.verdicts(pending)
-            next(self._changes)
+            change()
+            undo.append(revert)
             times.append(seconds(self.cluster.verdicts, pending))
+        for revert in undo:
+            revert()
         return median(times)
 
     def cold_selectors(self) -> float:
@@ -80,15 +88,15 @@ class ClusterRun:
                 request["exactly"]["tolerations"] = [{"key": key, "operator": "Exists"}]
         return self.cluster.resolve([_claim(claim) for claim in claims])
 
-    def _change_usage(self) -> Iterator[None]:
-        """Release one claim with each step; if there is none, allocate one on another node."""
+    def _change_usage(self) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
+        """Yield changes of usage, each with its inverse: a claim is released, or one allocated on another node."""
+        cluster = self.cluster
         for claim in self._objects.allocated_claims:
-            self.cluster.release(claim)
-            yield
+            yield partial(cluster.release, claim), partial(cluster.allocate, claim)
         for number, node in enumerate(self._objects.nodes):
             device = number % workloads.DEVICES_PER_NODE
-            self.cluster.allocate(_claim(workloads.holder(node.metadata.name, device)))
-            yield
+            claim = _claim(workloads.holder(node.metadata.name, device))
+            yield partial(cluster.allocate, claim), partial(cluster.release, claim)
 
 
 class NodeRun:
