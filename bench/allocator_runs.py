@@ -1,7 +1,6 @@
 """Timed runs of our allocator on the scenarios of testing/oracle/workloads.py."""
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count, islice
@@ -18,6 +17,7 @@ from allocator.search.attempt import AllocatorOptions
 from allocator.search.search import allocate
 from kube.api.meta import decode, encode
 from kube.api.resource import ResourceClaim
+from testing.allocation.caches import clear_caches
 from testing.oracle import ours, workloads
 from testing.oracle.draft import Json
 from testing.oracle.ours import Objects
@@ -127,7 +127,7 @@ def cold_node(scenario: Scenario, *, rounds: int = 1) -> float:
     searched = 0.0
     for _ in range(rounds):
         objects = ours.objects(scenario)
-        _clear_caches()
+        clear_caches()
         searched = seconds(_search_first_node, objects)
     return searched
 
@@ -144,16 +144,6 @@ def _search_first_node(objects: Objects) -> object:
     in_use = usage.gather_usage(objects.allocated_claims, objects.features)
     index = slice_index.build_index(objects.slices, objects.features)
     return allocate(pools.node_devices(index, objects.nodes[0]), pending, in_use, options)
-
-
-def _clear_caches() -> None:
-    """Empty every cache of the allocator."""
-    for name, module in tuple(sys.modules.items()):
-        if name.startswith("allocator."):
-            for value in vars(module).values():
-                # Not imported functions: kube.cel keeps its compiled selectors.
-                if getattr(value, "__module__", None) == name and hasattr(value, "cache_clear"):
-                    value.cache_clear()
 
 
 def build_cluster(objects: Objects) -> Cluster:

@@ -4,15 +4,11 @@ Caches hold what pure functions said, so they change no answer; but `make mutant
 what the sound function said before a fault was put into it.
 """
 
-import sys
-
 import pytest
+
+from testing.allocation.caches import clear_caches
 
 
 @pytest.fixture(autouse=True)
 def _clear_caches() -> None:
-    for name, module in tuple(sys.modules.items()):
-        if name.startswith("allocator."):
-            for var in vars(module).values():
-                if getattr(var, "__module__", None) == name and hasattr(var, "cache_clear"):
-                    var.cache_clear()
+    clear_caches()
