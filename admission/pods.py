@@ -111,7 +111,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def allowed(self) -> bool:
         """Return True if the object is admitted."""
-        return self.decision not in {Decision.REFUSED, Decision.POSTPONED}
+        return self.decision is not Decision.REFUSED and self.decision is not Decision.POSTPONED
 
 
 UNTOUCHED: Final = Answer(decision=Decision.UNTOUCHED)

@@ -80,7 +80,7 @@ def find_wide_mappings(
     Nothing for a pod that Kubernetes would not serve even if the class gave what the key means.
     """
     wide = snapshot.wide_mappings
-    if wide.keys().isdisjoint(legacy.keys()):
+    if not wide or wide.keys().isdisjoint(legacy.keys()):
         return
     as_mapped = msgspec.structs.replace(options, native=NativePolicy.MAPPED)
     reported: set[str] = set()

@@ -158,6 +158,8 @@ def _best(
         for driver in candidates
         if driver == own or _can_serve(snapshot.profiles[driver], gpus, snapshot)
     ]
+    if len(able) == 1:
+        return able[0]
     return min(
         able,
         key=lambda driver: (

@@ -60,7 +60,12 @@ class LegacyContainer(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             keys: Aspect of an intent to the key that requests it.
         """
-        return {aspect: self.limit_path(key) for aspect, key in keys.items() if key in self.limits}
+        limits = self.path.child("resources", "limits")
+        return {
+            aspect: limits.key(self.original_key(key))
+            for aspect, key in keys.items()
+            if key in self.limits
+        }
 
 
 def annotation_path(key: str) -> FieldPath:

@@ -45,24 +45,28 @@ def _providers(pod: RoutedPod) -> Mapping[str, Profile]:
     Koordinator's NICs by the profile of the RDMA vocabulary.
     """
     drivers = {**pod.options.profiles, **route(pod)}
-    configured_profiles = {
-        name: pod.snapshot.profiles[driver]
-        for name, driver in drivers.items()
-        if driver in pod.snapshot.profiles
-    }
+    profiles = pod.snapshot.profiles
     # In the order of the owners, which the record keeps: it decides whose key a shared one is.
     own: dict[str, Profile] = {}
     for name, reading in pod.readings.items():
         if name == RESOURCES:
-            serving = resource_profiles(pod.snapshot.profiles, drivers)
+            serving = resource_profiles(profiles, drivers)
             own.update(resource_providers(reading.intents, serving))
-        elif name in configured_profiles:
-            own[name] = configured_profiles[name]
-    fallbacks = {
-        _fallback_provider(intent, configured_profiles, own)
+        elif name in drivers and drivers[name] in profiles:
+            own[name] = profiles[drivers[name]]
+    unserved_intents = [
+        intent
         for vocabulary, reading in pod.readings.items()
         for intent in reading.intents
         if vocabulary in own and vocabulary != RESOURCES and not serves(own[vocabulary], intent)
+    ]
+    if not unserved_intents:
+        return own
+    configured_profiles = {
+        name: profiles[driver] for name, driver in drivers.items() if driver in profiles
+    }
+    fallbacks = {
+        _fallback_provider(intent, configured_profiles, own) for intent in unserved_intents
     }
     return own | {
         name: configured_profiles[name] for name in configured_profiles if name in fallbacks

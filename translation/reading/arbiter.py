@@ -105,20 +105,34 @@ _KEYS_OF_GPUS: Final = frozenset[str]({GPU_COUNT}).union(*_DIVIDING_KEYS.values(
 
 
 class _Keys(NamedTuple):
-    """The keys of several vocabularies."""
+    """The keys of several vocabularies.
+
+    Attributes:
+        alone: The names that are read whatever stands beside them.
+    """
 
     names: frozenset[str]
     prefixes: tuple[str, ...]
+    alone: frozenset[str]
+
+
+def _keys_of(vocabularies: Collection[Vocabulary]) -> _Keys:
+    keys = [(vocabulary, key) for vocabulary in vocabularies for key in vocabulary.keys]
+    return _Keys(
+        names=frozenset(key for _, key in keys),
+        prefixes=tuple(prefix for vocabulary in vocabularies for prefix in vocabulary.key_prefixes),
+        alone=frozenset(key for vocabulary, key in keys if vocabulary.reads(key, ())),
+    )
 
 
 @keep_latest
 def _all_keys(vocabularies: Mapping[str, Vocabulary]) -> _Keys:
-    return _Keys(
-        names=frozenset(key for vocabulary in vocabularies.values() for key in vocabulary.keys),
-        prefixes=tuple(
-            prefix for vocabulary in vocabularies.values() for prefix in vocabulary.key_prefixes
-        ),
-    )
+    return _keys_of(vocabularies.values())
+
+
+@keep_latest
+def _keys_of_vendors(vocabularies: Mapping[str, Vocabulary]) -> _Keys:
+    return _keys_of([vocabularies[name] for name in OTHER_VENDORS if name in vocabularies])
 
 
 def find_device_keys(
@@ -126,17 +140,18 @@ def find_device_keys(
 ) -> Iterator[str]:
     """Yield the resource names of one container that belong to any vocabulary."""
     # Every review asks about every name, and most names are of no vocabulary.
-    keys, prefixes = _all_keys(vocabularies)
+    keys, prefixes, alone = _all_keys(vocabularies)
     for name in names:
-        if (name in keys or name.startswith(prefixes)) and any(
-            vocabulary.reads(name, names) for vocabulary in vocabularies.values()
+        if name in alone or (
+            (name in keys or name.startswith(prefixes))
+            and any(vocabulary.reads(name, names) for vocabulary in vocabularies.values())
         ):
             yield name
 
 
 def is_handled(key: str, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) -> bool:
     """Return True if a resource name belongs to any vocabulary."""
-    names, prefixes = _all_keys(vocabularies)
+    names, prefixes, _ = _all_keys(vocabularies)
     return key in names or key.startswith(prefixes)
 
 
@@ -144,8 +159,21 @@ def find_unhandled(
     names: Iterable[str], vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
 ) -> Iterator[str]:
     """Yield the resource names that belong to no vocabulary."""
-    keys, prefixes = _all_keys(vocabularies)
+    keys, prefixes, _ = _all_keys(vocabularies)
     return (name for name in names if not (name in keys or name.startswith(prefixes)))
+
+
+def vendor_owners(keys: Iterable[str], vocabularies: Mapping[str, Vocabulary]) -> Mapping[str, str]:
+    """Return each key of a device of another vendor than NVIDIA to the first such vocabulary that handles it."""
+    names, prefixes, _ = _keys_of_vendors(vocabularies)
+    probable_keys = [key for key in keys if key in names or key.startswith(prefixes)]
+    return {
+        key: name
+        for name in reversed(OTHER_VENDORS)
+        if name in vocabularies
+        for key in probable_keys
+        if vocabularies[name].handles(key)
+    }
 
 
 def companions(keys: Collection[str]) -> frozenset[str]:
@@ -376,6 +404,8 @@ def _check_containers(pod: LegacyPod) -> Iterator[Finding]:
     which nobody means: the container has one environment for the limits of both.
     """
     for container in pod.containers:
+        if _SHARE_KEYS.isdisjoint(container.limits):
+            continue  # As of most containers.
         requested = sorted(key for key, amount in container.limits.items() if amount > ZERO)
         first = next(filter(nvidia.VOCABULARY.handles, requested), None)
         shares = _SHARE_KEYS
@@ -400,28 +430,33 @@ def divide_keys(
     A foreign key belongs to a vocabulary that owns another key, so that it is rejected there, unless
     a profile lists it.
     """
-    split: dict[str, set[str]] = {vocabulary.name: set() for vocabulary in candidates}
+    split: dict[str, set[str]] = {}
     foreign: list[str] = []
     for key in keys:
         owner = next((vocabulary for vocabulary in candidates if vocabulary.handles(key)), None)
         if key in _FOREIGN and any(key in vocabulary.foreign for vocabulary in candidates):
             foreign.append(key)
         elif owner is not None:
-            split[owner.name].add(key)
+            split.setdefault(owner.name, set()).add(key)
     for key in foreign:
         readers = [vocabulary for vocabulary in candidates if key in vocabulary.foreign]
         handlers = [vocabulary for vocabulary in candidates if vocabulary.handles(key)]
         other_handlers = [
             handler for handler in handlers if not VOCABULARIES[handler.name].handles(key)
         ]
-        own = [vocabulary for vocabulary in readers if split[vocabulary.name].difference(foreign)]
-        split[(other_handlers or own or handlers or readers)[0].name].add(key)
-    return {name: frozenset(owned_keys) for name, owned_keys in split.items()}
+        own = [
+            vocabulary
+            for vocabulary in readers
+            if split.get(vocabulary.name, set()).difference(foreign)
+        ]
+        owner = (other_handlers or own or handlers or readers)[0]
+        split.setdefault(owner.name, set()).add(key)
+    return {vocabulary.name: frozenset(split.get(vocabulary.name, ())) for vocabulary in candidates}
 
 
 def restrict_keys(pod: LegacyPod, keys: frozenset[str]) -> LegacyPod:
     """Return the pod with only these keys in its containers' limits."""
-    if pod.keys() <= keys:
+    if all(container.limits.keys() <= keys for container in pod.containers):
         return pod
     return msgspec.structs.replace(
         pod,

@@ -17,7 +17,7 @@ from kube.quantity import Quantity
 from translation.compiling.claims import TRANSLATION_VERSION
 from translation.model.choices import Choices
 from translation.model.intents import DeviceKind, LegacyContainer, LegacyPod, Vocabulary
-from translation.profiles.device_facts import Facts
+from translation.profiles.device_facts import UNKNOWN, Facts
 from translation.profiles.profile import Profile
 from translation.profiles.resource_profiles import vocabulary_of
 
@@ -213,7 +213,7 @@ def build_record(
                 vocabulary=vocabulary_of(provider),
                 name=profile.driver,
                 hash=profile.content_hash,
-                facts={kind: fact for kind, fact in facts.items() if fact != Facts()},
+                facts={kind: fact for kind, fact in facts.items() if fact != UNKNOWN},
             )
             for provider, profile, facts in profiles
         ),

@@ -49,4 +49,7 @@ PREFLIGHT: Final[tuple[Check, ...]] = (
 
 def run_checks(inputs: PreflightInput) -> tuple[Finding, ...]:
     """Return the findings of every preflight check."""
-    return tuple(finding for check in PREFLIGHT for finding in check(inputs))
+    findings: list[Finding] = []
+    for check in PREFLIGHT:
+        findings += check(inputs)
+    return tuple(findings)

@@ -31,14 +31,8 @@ def _check_drivers(inputs: PodInput) -> Iterator[Finding]:
     if snapshot.classes is None:
         return
     vocabularies = vocabularies_in_force(options, snapshot.profiles)
-    of_vendors = [name for name in arbiter.OTHER_VENDORS if name in vocabularies]
     keys = legacy.keys()
-    owners = {
-        key: name
-        for name in reversed(of_vendors)
-        for key in keys
-        if vocabularies[name].handles(key)
-    }
+    owners = arbiter.vendor_owners(keys, vocabularies)
     if not owners:
         return
     rejected_keys = arbiter.companions(keys)

@@ -169,15 +169,14 @@ def _check_ranges(container: LegacyContainer, amounts: _Amounts) -> Iterator[Fin
     memory = amounts.memory_mib
     if memory is not None:
         amount = container.limits[MEMORY_MIB]
-        path = container.limit_path(MEMORY_MIB)
         if is_meant_in_bytes(amount):
-            original = container.original_key(MEMORY_MIB)
+            path, original = container.limit_path(MEMORY_MIB), container.original_key(MEMORY_MIB)
             yield wrong_unit(path, original, amount, _memory_unit(amounts.defaults))
         elif memory * amounts.defaults.memory_factor > MAX_MEMORY_MIB:
             largest = MAX_MEMORY_MIB // amounts.defaults.memory_factor
             yield error(
                 Code.OUT_OF_RANGE,
-                path,
+                container.limit_path(MEMORY_MIB),
                 f"{amount} is more than {MAX_MEMORY_MIB} MiB",
                 f"write {largest} or less, in {_memory_unit(amounts.defaults).name}",
             ).corrected_by(Quantity(largest))
