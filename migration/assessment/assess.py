@@ -369,6 +369,7 @@ def assess_cluster(
         koordinator_devices(objects),
         whole_device_keys(profiles.values(), kept_names),
         profiles.values(),
+        renamed_keys=options.renamed_keys,
     )
     target_of = partial(find_target, profiles=profiles, drivers=options.profiles)
     sliced = sliced_nodes(nodes, gives_whole=gives_whole)

@@ -129,6 +129,8 @@ def read_nodes(
     koordinator: Mapping[str, Mapping[str, Any]],
     whole_device_keys: Sequence[str],
     profiles: Collection[Profile],
+    *,
+    renamed_keys: Mapping[str, str] = {},
 ) -> list[NodeDevices]:
     """Return the nodes that have devices, by name.
 
@@ -136,7 +138,9 @@ def read_nodes(
         koordinator: Node to its Device object.
         whole_device_keys: Resource names of whole devices; one that ends in `*` is a prefix.
         profiles: The profiles of all drivers.
+        renamed_keys: Resource name in pods to the name that it stands for.
     """
+    gpu_names = with_renamed((GPU,), renamed_keys)
     device_counts: dict[str, dict[str, int]] = {}
     for slice_ in slices:
         node, driver = slice_.spec.node_name, slice_.spec.driver
@@ -147,6 +151,7 @@ def read_nodes(
         _node(
             *(node, device_counts.get(node.metadata.name, {}), koordinator, whole_device_keys),
             profiles,
+            gpu_names=gpu_names,
         )
         for node in sorted(nodes, key=lambda node: node.metadata.name)
     )
@@ -159,6 +164,8 @@ def _node(
     koordinator: Mapping[str, Mapping[str, Any]],
     whole_device_keys: Sequence[str],
     profiles: Collection[Profile],
+    *,
+    gpu_names: Sequence[str],
 ) -> NodeDevices:
     name = node.metadata.name
     registered = _hami(node)
@@ -181,7 +188,8 @@ def _node(
         # A driver for other devices, such as NICs, takes none over from a legacy system.
         device_count = _count_published({device.key for device in legacy}, device_counts, profiles)
     if device_count:
-        if source is Source.HAMI and not (node.status.allocatable or {}).get(GPU, ZERO):
+        allocatable = node.status.allocatable or {}
+        if source is Source.HAMI and not any(allocatable.get(key, ZERO) for key in gpu_names):
             legacy = ()  # HAMi has left the node, and its annotation stays.
         source = Source.MIXED if legacy else Source.DRA
     keys = {device.key for device in legacy} if source is Source.DEVICE_PLUGIN else set[str]()
@@ -260,6 +268,20 @@ def labels_of_sharing(labels: Mapping[str, str]) -> tuple[str, ...]:
     if labels.get(SHARING, "none") != "none":
         names.append(SHARING)
     return tuple(sorted(names))
+
+
+def with_renamed(names: Sequence[str], renamed_keys: Mapping[str, str]) -> tuple[str, ...]:
+    """Return resource names and the new names for them in pods; a kubelet may offer either.
+
+    Args:
+        names: The names of vocabularies; one that ends in `*` is a prefix.
+        renamed_keys: Resource name in pods to the name that it stands for.
+
+    >>> with_renamed(["nvidia.com/gpu"], {"hami.io/vgpu": "nvidia.com/gpu", "hami.io/mem": "nvidia.com/gpumem"})
+    ('nvidia.com/gpu', 'hami.io/vgpu')
+    """
+    in_pods = (name for name, own_name in sorted(renamed_keys.items()) if _matches(own_name, names))
+    return tuple(dict.fromkeys((*names, *in_pods)))
 
 
 def is_replica_name(resource: str) -> bool:

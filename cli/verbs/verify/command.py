@@ -51,6 +51,7 @@ from findings.text import count_text, printable, reference_text
 from kube.client.client import Client
 from kube.errors import ConfigError, KubeError
 from migration.assessment.assumed import kept_device_keys, whole_device_keys
+from migration.assessment.node_devices import with_renamed
 from migration.plan.checks.before import check_budgets, check_work
 from migration.plan.checks.checks import (
     Check,
@@ -64,6 +65,7 @@ from migration.plan.planning.prepared import PlanQuestion, check_before_wave
 from migration.trial.checks import check_labels, check_webhook, needs_webhook, unknown_webhook
 from migration.trial.model import WebhookFacts
 from process.model.durations import Duration
+from translation.vocabularies.nvidia import REPLICAS
 
 EXAMPLES: Final = """\
 drawbridge verify --live
@@ -427,16 +429,23 @@ def _ask_node(
         lambda documents, _: check_node(
             node,
             expected or {"": 1},
-            (
-                *resources,
-                *whole_device_keys(
-                    () if resources else documents.profiles.values(),
-                    kept_device_keys(documents.profiles, documents.options),
-                ),
-            ),
+            _names_of_plugins(documents, resources),
             view_cluster(documents.objects, DEFAULT_NAMESPACE),
         ),
     )
+
+
+def _names_of_plugins(documents: ClusterDocuments, resources: Sequence[str]) -> tuple[str, ...]:
+    """Return the resource names that no device plugin of a switched node may offer, with those that a cluster gave them.
+
+    Args:
+        documents: The cluster.
+        resources: The names of the flag; without any, those of all profiles and of replicas.
+    """
+    kept_names = kept_device_keys(documents.profiles, documents.options)
+    own_names = whole_device_keys(() if resources else documents.profiles.values(), kept_names)
+    replicas = () if resources else (name for name in REPLICAS if name not in kept_names)
+    return with_renamed((*resources, *own_names, *replicas), documents.options.renamed_keys)
 
 
 def _read_plan(wave: str) -> tuple[Plan, int]:

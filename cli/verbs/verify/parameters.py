@@ -55,5 +55,5 @@ def resource_flag(command: Callable[..., None]) -> Callable[..., None]:
         multiple=True,
         metavar="KEY",
         help="With --node, a resource name that no device plugin may offer any more; NVIDIA's GPUs and MIG devices are "
-        "among them. Those of all profiles by default. Repeatable.",
+        "among them, and names that the settings give them. Those of all profiles, and of replicas, by default. Repeatable.",
     )(command)

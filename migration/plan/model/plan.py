@@ -82,7 +82,7 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Attributes:
         source: The system that hands out its devices today.
         devices: The number of devices that its DRA driver has to publish, by driver.
-        resources: Resource name to the amount that its kubelet offers today.
+        resources: Resource name to the amount that its kubelet offers today; a renamed one as pods have it.
         uuids: The UUIDs of the devices, if the legacy system registers them.
         labels: The labels to set when the node is switched.
         former_labels: The values that these labels have today; null for a label that is not there.

@@ -18,7 +18,7 @@ from migration.assessment.blockers import (
 )
 from migration.assessment.evidence import cluster_uid, text_map
 from migration.assessment.gates import check_shares
-from migration.assessment.node_devices import NodeDevices, Source
+from migration.assessment.node_devices import NodeDevices, Source, with_renamed
 from migration.assessment.quota_conversion import ConvertedQuota
 from migration.plan.facts.confirmed import read_releases
 from migration.plan.facts.device_plugins import DevicePlugins, confirmed_labels
@@ -347,7 +347,9 @@ def _candidates(
         else:
             switched = switch_labels(own, node.source, devices, operator)
             document = documents.get(node.node, {})
-            keys = {device.key for device in node.legacy}
+            keys = with_renamed(
+                tuple({device.key for device in node.legacy}), question.options.renamed_keys
+            )
             planned = PlannedNode(
                 name=node.node,
                 source=node.source.value,
@@ -355,7 +357,7 @@ def _candidates(
                 resources={
                     key: amount
                     for key, amount in sorted(allocatable.get(node.node, {}).items())
-                    if key in keys
+                    if key in keys and amount != "0"
                 },
                 uuids=tuple(
                     device.uuid
