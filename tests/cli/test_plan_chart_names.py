@@ -7,7 +7,8 @@ from typing import Any, Final
 import pytest
 
 from migration.plan.planning.chart_names import ChartName
-from testing.documents import device_class, namespace, node
+from testing import documents
+from testing.documents import device, device_class, namespace, node
 from testing.migration import GPU, SHARE, hami_node, plugin_node, resource_slice, workload
 from testing.plan import Objects, held_objects, planned, prepare, waves
 
@@ -99,6 +100,34 @@ def test_nodes_of_another_driver_wait_while_pods_on_switched_nodes_use_the_name(
     assert all(words in reason for reason in held.values())
 
 
+@pytest.mark.parametrize(
+    ("kind", "place", "is_named"),
+    [("gpu", "hami-0", True), ("mig", "hami-0", False), ("gpu", "gpu-1", False)],
+    ids=["GPUs", "MIG devices alone", "no pod on a switched node"],
+)
+def test_switched_nodes_of_another_driver_are_named_while_pods_use_its_name(
+    tmp_path: Path, kind: str, place: str, *, is_named: bool
+) -> None:
+    """The plan counted their devices, and no new pod with the name could use them."""
+    own = device_class(f"device.driver == '{NVIDIA}'", name=NVIDIA, extendedResourceName=GPU)
+    own["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    chart = {**CHART, "metadata": {**CHART["metadata"]}}
+    chart["metadata"]["creationTimestamp"] = "2026-02-01T00:00:00Z"
+    gpu = device(attributes={"type": {"string": kind}, "uuid": {"string": "GPU-own"}})
+    published = documents.resource_slice(gpu, driver=NVIDIA, node="gpu-0", name="slice-gpu-0")
+    nodes = [*switched("hami-0"), node("gpu-0"), published, plugin_node("gpu-1")]
+    users = workload("train", {GPU: "1"}, [place], namespace="whole")
+
+    plan = planned(tmp_path, [*NAMESPACES, *nodes, *users, own, chart])
+
+    reason = held_objects(plan).get(f"DeviceClass//{HAMI}", "")
+    assert is_named is (
+        f"no new pod with the name can use gpu-0, though DeviceClass {NVIDIA}" in reason
+    )
+    assert is_named is ("Deployment/whole/train" in reason)
+    assert {GPU: HAMI if place == "hami-0" else NVIDIA} == plan["mappedClasses"]
+
+
 def test_nodes_without_the_name_are_switched_beside_pods_that_use_it(tmp_path: Path) -> None:
     """The preflight did not check that HAMi's class keeps the name."""
     infer = workload("infer", {NEURON_KEY: "1"}, ["inf-0"], namespace="whole")
@@ -170,3 +199,19 @@ def test_a_class_that_maps_another_name_gets_none(tmp_path: Path) -> None:
         f"DeviceClass {NVIDIA} maps example.com/gpu, and a class maps one name"
         in held["Node//gpu-0"]
     )
+
+
+def test_switched_nodes_are_named_where_their_class_maps_another_name(tmp_path: Path) -> None:
+    """No new pod with the name could use them, and nothing said so."""
+    own = device_class(
+        f"device.driver == '{NVIDIA}'", name=NVIDIA, extendedResourceName="example.com/gpu"
+    )
+    gpu = device(attributes={"type": {"string": "gpu"}, "uuid": {"string": "GPU-own"}})
+    published = documents.resource_slice(gpu, driver=NVIDIA, node="gpu-9", name="slice-gpu-9")
+    web = workload("web", {GPU: "1"}, ["gpu-0"], namespace="whole")
+
+    plan = planned(tmp_path, beside(*web, own, node("gpu-9"), published))
+
+    reason = held_objects(plan)[f"DeviceClass//{NVIDIA}"]
+    assert reason.startswith("it maps example.com/gpu")
+    assert reason.endswith(f"no new pod with {GPU} can use gpu-9")

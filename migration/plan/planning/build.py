@@ -62,6 +62,7 @@ from migration.plan.model.plan import (
 from migration.plan.planning.chart_names import (
     ChartName,
     held_by_names,
+    held_unused,
     read_chart_names,
     without_chart_mappings,
 )
@@ -80,6 +81,7 @@ from migration.plan.planning.prepared import (
 )
 from migration.plan.planning.search import PreparedSearch, search_waves
 from migration.plan.planning.strays import with_strays
+from migration.plan.planning.unpublished import gpu_nodes
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Candidate, Policy
 from migration.plan.search.smaller_cards import with_smaller_cards
@@ -137,6 +139,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     blocked += held_sliced(prepared.cluster.sliced)
     chart_names = _chart_names(prepared, question)
     blocked += held_by_names(chart_names, candidates, {entry.object for entry in blocked})
+    blocked += held_unused(
+        chart_names, gpu_nodes(prepared.objects, question.profiles), question.profiles
+    )
     names = {entry.object for entry in blocked}
     work, keys = prepared.work, pod_keys(prepared.groups)
     candidates = [

@@ -1,6 +1,6 @@
 """The DeviceClass for each resource name in the chart of another driver. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -9,10 +9,11 @@ from findings.text import join_names
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClass
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.plan.facts.vendors import CHART_MAPPINGS
+from migration.plan.facts.vendors import CHART_MAPPINGS, unmap_command
 from migration.plan.model.plan import Held
 from migration.plan.search.moments import Candidate
 from translation.cluster.snapshot import WideMapping
+from translation.profiles.profile import Profile
 
 _FOREIGN: Final = "the name means devices of another driver"
 _IN_USE: Final = (
@@ -21,6 +22,12 @@ _IN_USE: Final = (
 )
 _FREE_NAME: Final = "let these pods request shares, or move them to nodes with a device plugin; then plan again from a new snapshot"
 _OTHER_NAME: Final = "DeviceClass {} maps {}, and a class maps one name: once this node is switched, no pod with {} could use it"
+_UNUSED: Final = (
+    "pods of {} run on switched nodes with {} of this class, and a name has one class: no new pod with the name can use {}, "
+    "though DeviceClass {} is for these"
+)
+_UNUSED_OTHER: Final = "it maps {}, and a class maps one name: no new pod with {} can use {}"
+_FREE_UNUSED: Final = "let these pods request shares, or move them to nodes with a device plugin, and run {}; then plan again from a new snapshot"
 _FREE_CLASS: Final = "have a DeviceClass of its own map {}, and take it from DeviceClass {}; then plan again from a new snapshot"
 
 
@@ -121,6 +128,44 @@ def held_by_names(
         and name.resource in candidate.node.resources
         and f"Node//{candidate.node.name}" not in held_nodes
     ]
+
+
+def held_unused(
+    names: Iterable[ChartName],
+    gpu_nodes: Mapping[str, Collection[str]],
+    profiles: Mapping[str, Profile],
+) -> Iterator[Held]:
+    """Yield the classes with a name that pods cannot use on nodes switched already.
+
+    Args:
+        names: The names that classes of charts map today.
+        gpu_nodes: Driver to the nodes that publish GPUs of it.
+        profiles: Driver to profile.
+    """
+    for name in names:
+        if name.winner == name.own_class:
+            continue
+        nodes = {
+            node
+            for driver, own in gpu_nodes.items()
+            if name.own_class in profiles[driver].class_names()
+            for node in own
+        }
+        if nodes and name.users:
+            users, unused = join_names(name.users), join_names(sorted(nodes))
+            yield Held(
+                object=f"DeviceClass//{name.chart_class}",
+                reason=_UNUSED.format(users, name.resource, unused, name.own_class),
+                fix=_FREE_UNUSED.format(unmap_command(name.chart_class)),
+            )
+        elif nodes:
+            yield Held(
+                object=f"DeviceClass//{name.own_class}",
+                reason=_UNUSED_OTHER.format(
+                    name.other_name, name.resource, join_names(sorted(nodes))
+                ),
+                fix=_FREE_CLASS.format(name.other_name, name.own_class),
+            )
 
 
 def _reason(name: ChartName) -> tuple[str, str]:

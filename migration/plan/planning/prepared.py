@@ -36,7 +36,7 @@ from migration.plan.facts.rollouts import divisible_workloads
 from migration.plan.facts.volumes import Volumes
 from migration.plan.facts.work import bound_pods, read_work
 from migration.plan.model.plan import Plan, PlannedNode, PlannedWork, Wave
-from migration.plan.planning.unpublished import Unpublished, find_unpublished, gpu_drivers
+from migration.plan.planning.unpublished import Unpublished, find_unpublished, gpu_nodes
 from migration.plan.planning.volume_nodes import pods_of_one_node
 from migration.plan.search.moments import Policy
 from migration.plan.search.placement import Placer
@@ -153,7 +153,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
             workloads,
             extended_resources(self.cluster.state.classes.values()),
             nodes,
-            publishing_drivers=gpu_drivers(question.objects, question.profiles),
+            publishing_drivers=gpu_nodes(question.objects, question.profiles).keys(),
             profiles=question.profiles,
             opted_out=opted_out_workloads(self.groups.values()),
         )

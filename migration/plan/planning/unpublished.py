@@ -123,22 +123,24 @@ def _has_gpus(node: PlannedNode) -> bool:
     return not all(key.startswith(MIG_PREFIX) for key in node.resources)
 
 
-def gpu_drivers(objects: Iterable[SourceObject], profiles: Mapping[str, Profile]) -> frozenset[str]:
-    """Return the drivers that publish GPUs today."""
+def gpu_nodes(
+    objects: Iterable[SourceObject], profiles: Mapping[str, Profile]
+) -> dict[str, frozenset[str]]:
+    """Return the drivers that publish GPUs today, each with the nodes of these; a pool without a node has none."""
     views = (
         decode_view(source.document, ResourceSlice)
         for source in objects
         if source.kind == "ResourceSlice"
     )
-    slices: dict[str, list[ResourceSlice]] = {}
+    slices: dict[tuple[str, str], list[ResourceSlice]] = {}
     for view in views:
         if isinstance(view, ResourceSlice) and view.spec.driver in profiles:
-            slices.setdefault(view.spec.driver, []).append(view)
-    return frozenset(
-        driver
-        for driver, own in slices.items()
-        if count_devices(own, profiles[driver]).get(DeviceKind.GPU)
-    )
+            slices.setdefault((view.spec.driver, view.spec.node_name or ""), []).append(view)
+    nodes: dict[str, set[str]] = {}
+    for (driver, name), own in slices.items():
+        if count_devices(own, profiles[driver]).get(DeviceKind.GPU):
+            nodes.setdefault(driver, set()).update(filter(None, [name]))
+    return {driver: frozenset(names) for driver, names in nodes.items()}
 
 
 def never_whole(
