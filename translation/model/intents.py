@@ -21,6 +21,8 @@ from translation.model.required_labels import RequiredLabel
 
 MEBIBYTE = 2**20
 SPEC = FieldPath.of("spec")
+_NO_KEYS: frozenset[str] = frozenset()
+"""The start of a union; `frozenset[str]()` takes longer than the union of most pods."""
 
 
 class LegacyContainer(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +109,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
 
     def keys(self) -> frozenset[str]:
         """Return the device keys in the limits of all containers."""
-        return frozenset[str]().union(*[container.limits for container in self.containers])
+        return _NO_KEYS.union(*[container.limits for container in self.containers])
 
 
 class DeviceKind(StrEnum):
