@@ -72,7 +72,7 @@ from translation.cluster.snapshot import (
 )
 from translation.compiling.claims import config_drivers
 from translation.model.limit_ranges import LimitRangeSummary
-from translation.profiles.device_facts import facts_by_driver
+from translation.profiles.device_facts import PublishedFacts
 from translation.profiles.profile import Profile
 from translation.reading.foreign_quotas import by_namespace
 
@@ -106,6 +106,7 @@ class SnapshotCache:
             options: The translation options for the validation of mapped resource names.
         """
         self._options = options or TranslationOptions()
+        self._facts = PublishedFacts()
         self._by_text: dict[MappingKey, WideMapping | None] = {}
         self._by_devices: MappingVerdicts = {}
         self._profiles = profiles
@@ -115,7 +116,9 @@ class SnapshotCache:
             DEVICE_CLASSES, project_class, handlers=[self._read_class, self._mark("classes")]
         )
         self._slices = subscribe(
-            RESOURCE_SLICES, slice_summaries(lambda: self._profiles), handlers=[self._mark("facts")]
+            RESOURCE_SLICES,
+            slice_summaries(lambda: self._profiles),
+            handlers=[self._facts.replace, self._mark("facts")],
         )
         self._templates = subscribe(RESOURCE_CLAIM_TEMPLATES, project_template_digest)
         self._quotas = subscribe(RESOURCE_QUOTAS, project_quota, handlers=[self._mark("quotas")])
@@ -253,7 +256,8 @@ class SnapshotCache:
             for part in sorted(self._outdated):
                 fresh |= self._parts[part]()
             self._outdated.clear()
-            self._snapshot = msgspec.structs.replace(self._snapshot, **fresh)
+            if fresh:
+                self._snapshot = msgspec.structs.replace(self._snapshot, **fresh)
         return self._snapshot
 
     def _subscribe_to(
@@ -331,7 +335,9 @@ class SnapshotCache:
         )
 
     def _build_facts(self) -> Mapping[str, Any]:
-        facts = facts_by_driver(self._slices.store.values())
+        facts = self._facts.by_driver()
+        if facts is self._snapshot.facts:
+            return {}  # Answers that are kept for this snapshot stay valid.
         return {"facts": facts, "publishes": frozenset(facts)}
 
     def _build_quotas(self) -> Mapping[str, Any]:

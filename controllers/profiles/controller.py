@@ -41,7 +41,7 @@ from process.profiles.profile_files import load_profiles
 from process.profiles.published_profiles import project_published
 from process.running.leader_election import Work
 from translation.cluster.snapshot import TranslationOptions
-from translation.profiles.device_facts import count_devices
+from translation.profiles.device_counts import count_devices
 from translation.profiles.objects import ProfileObject, Verdict, Version, plan_profiles, read_object
 from translation.profiles.profile import Profile
 from translation.profiles.published import PublishedProfiles, encode_published

@@ -296,6 +296,30 @@ async def test_a_snapshot_is_built_only_after_a_change(server: FakeApiServer) ->
         assert snapshots.snapshot().namespaces is first.namespaces
 
 
+async def test_a_slice_with_equal_facts_leaves_the_snapshot_so_that_its_answers_stay_cached(
+    server: FakeApiServer,
+) -> None:
+    server.put(RESOURCE_SLICES, resource_slice("80Gi"))
+    async with server.client() as client:
+        informers = quick_informers(client)
+        snapshots = SnapshotCache(informers, profiles())
+        generations: list[int] = []
+        informers.subscribe(
+            RESOURCE_SLICES,
+            lambda raw: msgspec.json.decode(raw)["spec"]["pool"]["generation"],
+            handlers=[lambda _key, _old, new: generations.append(new or 0)],
+        )
+        async with running(informers.run):
+            await snapshots.wait_synced()
+            first = snapshots.snapshot()
+            second_slice = resource_slice("80Gi")
+            second_slice["spec"]["pool"]["generation"] = 2
+            server.put(RESOURCE_SLICES, second_slice)
+            await until(lambda: 2 in generations)
+
+            assert snapshots.snapshot() is first
+
+
 async def test_a_change_of_a_field_that_is_not_projected_changes_nothing(
     server: FakeApiServer,
 ) -> None:

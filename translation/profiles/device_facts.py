@@ -1,15 +1,18 @@
 """Facts of published devices for the translation: memory sizes, sharing, devices per PCIe root.
 
 Each ResourceSlice is reduced to a small summary when it arrives, so that the inventory of a large
-cluster needs little memory; the summaries of a driver are merged into its facts.
+cluster needs little memory; the summaries of a driver are merged into its facts. Any node may publish its
+devices again at any time, and the next review waits for the facts: so those of each pool are kept, and pools
+with equal facts, such as those of nodes of one model, are merged once.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Final
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
+from kube.api.meta import encode
 from kube.api.resource import MAX_RESULTS, Device, DeviceCapacity, ResourceSlice
 from kube.quantity import ZERO, Format, Quantity
 from translation.model.intents import DeviceKind
@@ -138,121 +141,11 @@ def summary(resource_slice: ResourceSlice, profiles: Mapping[str, Profile]) -> S
     )
 
 
-def count_devices(slices: Iterable[ResourceSlice], profile: Profile) -> Mapping[DeviceKind, int]:
-    """Return kind of device to the number of devices, in the newest generation of every pool."""
-    newest: dict[str, list[ResourceSlice]] = {}
-    for slice_ in slices:
-        pool = newest.setdefault(slice_.spec.pool.name, [])
-        if pool and pool[0].spec.pool.generation < slice_.spec.pool.generation:
-            pool.clear()
-        if not pool or pool[0].spec.pool.generation == slice_.spec.pool.generation:
-            pool.append(slice_)
-    devices = [
-        device
-        for pool in newest.values()
-        for slice_ in pool
-        for device in slice_.spec.devices or ()
-    ]
-    return {
-        kind: sum(is_of_kind(device, kind_profile, profile) for device in devices)
-        for kind, kind_profile in profile.devices.items()
-    }
-
-
-def facts_by_driver(
-    summaries: Iterable[SliceSummary],
-) -> Mapping[str, Mapping[DeviceKind, Facts]]:
-    """Return driver name to device kind to facts, of the newest generation of every pool."""
-    newest: dict[tuple[str, str], list[SliceSummary]] = {}
-    for slice_summary in summaries:
-        pool = newest.setdefault((slice_summary.driver, slice_summary.pool), [])
-        if pool and pool[0].generation < slice_summary.generation:
-            pool.clear()
-        if not pool or pool[0].generation == slice_summary.generation:
-            pool.append(slice_summary)
-    by_driver: dict[str, dict[DeviceKind, list[Facts]]] = {}
-    for (driver, _), parts in newest.items():
-        kinds = by_driver.setdefault(driver, {})
-        for part in parts:
-            for kind, facts in part.facts.items():
-                kinds.setdefault(kind, []).append(facts)
-    per_root = _per_root(newest)
-    mixed = _mixed(newest)
-    mig_profiles = _mig_profiles(newest)
-    return {
-        driver: {
-            kind: msgspec.structs.replace(
-                merge_facts(facts),
-                mixed=kind is not DeviceKind.MIG and (driver, kind) in mixed,
-                mixed_profiles=kind is DeviceKind.MIG and (driver, kind) in mixed,
-                per_root=per_root.get((driver, kind)),
-                mig_profiles=mig_profiles.get((driver, kind), {}),
-            )
-            for kind, facts in kinds.items()
-        }
-        for driver, kinds in by_driver.items()
-    }
-
-
-def _mixed(
-    pools: Mapping[tuple[str, str], Sequence[SliceSummary]],
-) -> frozenset[tuple[str, DeviceKind]]:
-    """Return the drivers and kinds with several memory sizes in some pool, that is on a node."""
-    mixed: set[tuple[str, DeviceKind]] = set()
-    for (driver, _), parts in pools.items():
-        sizes: dict[DeviceKind, set[Quantity]] = {}
-        for part in parts:
-            for kind, facts in part.facts.items():
-                sizes.setdefault(kind, set()).update(size.size for size in facts.sizes or ())
-        mixed.update((driver, kind) for kind, distinct in sizes.items() if len(distinct) > 1)
-    return frozenset(mixed)
-
-
-def _per_root(
-    pools: Mapping[tuple[str, str], Iterable[SliceSummary]],
-) -> Mapping[tuple[str, DeviceKind], tuple[int, ...]]:
-    """Return driver and kind to the numbers of devices under one PCIe root, most frequent first.
-
-    A pool is a node, and its number is that of most of its roots, so a broken GPU changes nothing.
-    Of two equally frequent numbers the smaller comes first.
-    """
-    nodes: dict[tuple[str, DeviceKind], Counter[int]] = {}
-    for (driver, _), parts in pools.items():
-        roots: dict[DeviceKind, Counter[str]] = {}
-        for part in parts:
-            for kind, devices_by_root in part.roots.items():
-                roots.setdefault(kind, Counter()).update(devices_by_root)
-        for kind, devices_of_root in roots.items():
-            sizes = Counter(min(count, MAX_RESULTS) for count in devices_of_root.values())
-            nodes.setdefault((driver, kind), Counter())[_most_frequent_first(sizes)[0]] += 1
-    return {key: _most_frequent_first(sizes) for key, sizes in nodes.items()}
-
-
-def _mig_profiles(
-    pools: Mapping[tuple[str, str], Iterable[SliceSummary]],
-) -> Mapping[tuple[str, DeviceKind], Mapping[str, int]]:
-    """Return driver and kind to MIG profile to the largest number of its devices in a pool, that is on a node."""
-    largest: dict[tuple[str, DeviceKind], Counter[str]] = {}
-    for (driver, _), parts in pools.items():
-        of_pool: dict[DeviceKind, list[Mapping[str, int]]] = {}
-        for part in parts:
-            for kind, facts in part.facts.items():
-                of_pool.setdefault(kind, []).append(facts.mig_profiles)
-        for kind, counts in of_pool.items():
-            # The union of counters has the larger number of both.
-            largest[driver, kind] = largest.get((driver, kind), Counter()) | _sum_counts(counts)
-    return largest
-
-
 def _sum_counts(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
     total: Counter[str] = Counter()
     for numbers in counts:
         total.update(numbers)
     return total
-
-
-def _most_frequent_first(counter: Counter[int]) -> tuple[int, ...]:
-    return tuple(sorted(counter, key=lambda number: (-counter[number], number)))
 
 
 def merge_facts(parts: Iterable[Facts]) -> Facts:
@@ -292,6 +185,181 @@ def _merge_sizes(
 
 def _by_size(memory: MemorySize) -> tuple[Quantity, Quantity, Quantity, tuple[Quantity, ...]]:
     return memory.size, memory.min or ZERO, memory.step or ZERO, memory.values
+
+
+DriverFacts = Mapping[DeviceKind, Facts]
+
+
+class PoolFacts(msgspec.Struct, frozen=True):
+    """The facts of one pool, that is of the devices of one driver on a node.
+
+    Attributes:
+        facts: Device kind to the facts of its devices; of MIG profiles, the number of devices.
+        mixed: The kinds with several memory sizes.
+        per_root: Device kind to the number of devices under one PCIe root, as most of its roots have it, so
+            a broken GPU changes nothing; kinds without any root are left out.
+    """
+
+    facts: DriverFacts
+    mixed: tuple[DeviceKind, ...]
+    per_root: Mapping[DeviceKind, int]
+
+
+class EqualPools(NamedTuple):
+    """The pools of a driver with the same facts.
+
+    Attributes:
+        number: The number of pools.
+    """
+
+    facts: PoolFacts
+    number: int
+
+
+class PublishedFacts:
+    """The facts of the devices of all slices, kept up to date at the cost of the pools that change."""
+
+    def __init__(self) -> None:
+        """Begin without slices."""
+        self._slices: dict[_PoolName, dict[Hashable, SliceSummary]] = {}
+        self._stale: set[_PoolName] = set()
+        self._pools: dict[_PoolName, PoolFacts] = {}
+        self._equal_pools: dict[str, dict[bytes, EqualPools]] = {}
+        self._by_driver: Mapping[str, DriverFacts] = {}
+
+    def replace(self, name: Hashable, old: SliceSummary | None, new: SliceSummary | None) -> None:
+        """Take over the summary of a slice; None for one that was not there, or is gone."""
+        if old == new:
+            return
+        if old is not None:
+            pool = _PoolName(old.driver, old.pool)
+            self._slices.get(pool, {}).pop(name, None)
+            self._stale.add(pool)
+        if new is not None:
+            pool = _PoolName(new.driver, new.pool)
+            self._slices.setdefault(pool, {})[name] = new
+            self._stale.add(pool)
+
+    def by_driver(self) -> Mapping[str, DriverFacts]:
+        """Return driver name to device kind to facts; the same object while they are equal."""
+        changed_drivers = {pool.driver for pool in self._stale if self._take_in(pool)}
+        self._stale.clear()
+        by_driver = dict(self._by_driver)
+        for driver in changed_drivers:
+            if pools := self._equal_pools.get(driver):
+                by_driver[driver] = _driver_facts(pools.values())
+            else:
+                by_driver.pop(driver, None)
+        if by_driver != self._by_driver:
+            self._by_driver = by_driver
+        return self._by_driver
+
+    def _take_in(self, pool: "_PoolName") -> bool:
+        """Count a pool with its facts of now; return True if they differ."""
+        slices = self._slices.get(pool)
+        if not slices:
+            self._slices.pop(pool, None)
+        facts = _pool_facts(slices.values()) if slices else None
+        old_facts = self._pools.get(pool)
+        if facts == old_facts:
+            return False
+        # The old ones are uncounted as they were counted: equal facts may be encoded in another order.
+        if old_facts is not None:
+            self._count(pool.driver, old_facts, -1)
+            del self._pools[pool]
+        if facts is not None:
+            self._count(pool.driver, facts, 1)
+            self._pools[pool] = facts
+        return True
+
+    def _count(self, driver: str, facts: PoolFacts, number: int) -> None:
+        """Count so many more pools with these facts. They are forgotten with the last one."""
+        equal_pools, key = self._equal_pools.setdefault(driver, {}), encode(facts)
+        total = number + (equal_pools[key].number if key in equal_pools else 0)
+        if total:
+            equal_pools[key] = EqualPools(facts, total)
+        else:
+            del equal_pools[key]
+
+
+class _PoolName(NamedTuple):
+    driver: str
+    pool: str
+
+
+def facts_by_driver(summaries: Iterable[SliceSummary]) -> Mapping[str, DriverFacts]:
+    """Return driver name to device kind to facts, of the newest generation of every pool."""
+    all_facts = PublishedFacts()
+    for number, slice_summary in enumerate(summaries):
+        all_facts.replace(number, None, slice_summary)
+    return all_facts.by_driver()
+
+
+def _pool_facts(slices: Iterable[SliceSummary]) -> PoolFacts:
+    """Return the facts of the newest generation of a pool."""
+    all_slices = list(slices)
+    newest = max(part.generation for part in all_slices)
+    parts = [part for part in all_slices if part.generation == newest]
+    facts_of_kind: dict[DeviceKind, list[Facts]] = {}
+    roots_of_kind: dict[DeviceKind, Counter[str]] = {}
+    for part in parts:
+        for kind, facts in part.facts.items():
+            facts_of_kind.setdefault(kind, []).append(facts)
+        for kind, devices_by_root in part.roots.items():
+            roots_of_kind.setdefault(kind, Counter()).update(devices_by_root)
+    # Those of one slice are merged already.
+    merged_facts = {
+        kind: facts[0] if len(facts) == 1 else merge_facts(facts)
+        for kind, facts in facts_of_kind.items()
+    }
+    return PoolFacts(
+        facts=merged_facts,
+        mixed=tuple(
+            kind
+            for kind, facts in merged_facts.items()
+            if len({size.size for size in facts.sizes or ()}) > 1
+        ),
+        per_root={
+            kind: _most_frequent_first(
+                Counter(min(count, MAX_RESULTS) for count in devices_by_root.values())
+            )[0]
+            for kind, devices_by_root in roots_of_kind.items()
+        },
+    )
+
+
+def _driver_facts(pools: Iterable[EqualPools]) -> DriverFacts:
+    """Return the facts of all pools of a driver.
+
+    Numbers of devices under one root are in order, that of most pools first, and of two equally frequent
+    ones the smaller first. A MIG profile has the largest number of its devices in a pool.
+    """
+    facts_of_kind: dict[DeviceKind, list[Facts]] = {}
+    mixed: set[DeviceKind] = set()
+    per_root: dict[DeviceKind, Counter[int]] = {}
+    mig_profiles: dict[DeviceKind, Counter[str]] = {}
+    for pool, number in pools:
+        mixed.update(pool.mixed)
+        for kind, facts in pool.facts.items():
+            facts_of_kind.setdefault(kind, []).append(facts)
+            # The union of counters has the larger number of both.
+            mig_profiles[kind] = mig_profiles.get(kind, Counter()) | Counter(facts.mig_profiles)
+        for kind, devices in pool.per_root.items():
+            per_root.setdefault(kind, Counter())[devices] += number
+    return {
+        kind: msgspec.structs.replace(
+            merge_facts(facts),
+            mixed=kind is not DeviceKind.MIG and kind in mixed,
+            mixed_profiles=kind is DeviceKind.MIG and kind in mixed,
+            per_root=_most_frequent_first(per_root[kind]) if kind in per_root else None,
+            mig_profiles=dict(mig_profiles[kind]),
+        )
+        for kind, facts in facts_of_kind.items()
+    }
+
+
+def _most_frequent_first(counter: Counter[int]) -> tuple[int, ...]:
+    return tuple(sorted(counter, key=lambda number: (-counter[number], number)))
 
 
 def is_of_kind(device: Device, kind: DeviceProfile, profile: Profile) -> bool:

@@ -12,7 +12,7 @@ from kube.manifests.source import SourceObject
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.plan import Held, PlannedNode
 from translation.model.intents import DeviceKind
-from translation.profiles.device_facts import count_devices
+from translation.profiles.device_counts import count_devices
 from translation.profiles.profile import Profile
 from translation.vocabularies.nvidia import GPU, MIG_PREFIX
 
