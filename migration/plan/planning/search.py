@@ -152,10 +152,9 @@ def search_waves(
         waves=waves, preparation=search.preparation(waves), unpublished=unpublished
     )
     while not obstacles:
-        in_parts, never = dict(searched.in_parts), dict(searched.never_whole)
+        in_parts = dict(searched.in_parts)
         planner = prepared.planner(
-            *(policy, in_parts.keys() | never),
-            {name: entry.nodes for name, entry in unpublished.items()},
+            policy, in_parts, {name: entry.nodes for name, entry in unpublished.items()}
         )
         waves = planner.plan(search.candidates, namespaces, prepared.stage(), progress)
         usable, preparation = planner.usable_nodes(), search.preparation(waves)
@@ -164,18 +163,20 @@ def search_waves(
         closed = never_whole(unpublished, namespaces, switched) if waves.complete else {}
         opted_in = {name for wave in waves.waves for name in wave.namespaces}
         unmapped = search.unmapped(preparation, opted_in | closed.keys())
-        closed = {name: entry for name, entry in closed.items() if name not in unmapped}
-        is_done = in_parts.keys() >= unmapped.keys() and never.keys() >= closed.keys()
+        is_done = in_parts.keys() >= unmapped.keys()
         if not is_done and progress.stops():
-            # These waves opt the namespaces in as a whole still, or not at all, so nobody may run them.
+            # These waves opt the namespaces in as a whole still, so nobody may run them.
             waves = msgspec.structs.replace(waves, complete=False)
+        # Each of these has one reason of its own.
+        told_objects = {f"Namespace//{name}" for name in closed.keys() - in_parts.keys()}
+        other_held = tuple(entry for entry in waves.held if entry.object not in told_objects)
         searched = SearchedPlan(
-            waves=waves,
+            waves=msgspec.structs.replace(waves, held=other_held),
             preparation=preparation,
             usable=usable,
             # Their pods would get claims with the label of the namespace, so the others get labels of their own.
             in_parts=in_parts | unmapped,
-            never_whole=never | closed,
+            never_whole=closed,
             unpublished=unpublished,
         )
         if is_done or progress.stops():

@@ -94,6 +94,8 @@ def divide(
     workloads: Sequence[AssessedWorkload],
     selected: Collection[str],
     divisible: Collection[str],
+    *,
+    waiting: Collection[str] = (),
 ) -> tuple[Part, ...]:
     """Return parts with some namespaces divided into their workloads, those with the fewest pods first.
 
@@ -103,26 +105,21 @@ def divide(
         workloads: The cluster's workloads.
         selected: Workloads that have claims already.
         divisible: Workloads that can get claims by themselves.
+        waiting: Namespaces whose own label may come too late, so that none of their workloads moves with it alone.
     """
     divided: list[Part] = []
     for part in parts:
         if part.namespace in names and part.completes:
-            divided += _workloads_of(part.namespace, workloads, selected, divisible)
+            movable = _movable(part.namespace, workloads, selected, divisible)
+            count = sum(1 for _ in _getting_claims(part.namespace, workloads, selected))
+            if len(movable) == count and part.namespace not in waiting:
+                movable = movable[:-1]  # The last one moves with the namespace itself.
+            divided += [
+                Part(namespace=part.namespace, workloads=(workload.key.reference,))
+                for workload in movable
+            ]
         divided.append(part)
     return tuple(divided)
-
-
-def _workloads_of(
-    namespace: str,
-    workloads: Sequence[AssessedWorkload],
-    selected: Collection[str],
-    divisible: Collection[str],
-) -> list[Part]:
-    """Return the workloads of a namespace that move before the rest of it."""
-    movable = _movable(namespace, workloads, selected, divisible)
-    if len(movable) == sum(1 for _ in _getting_claims(namespace, workloads, selected)):
-        movable = movable[:-1]  # The last one moves with the namespace itself.
-    return [Part(namespace=namespace, workloads=(workload.key.reference,)) for workload in movable]
 
 
 def _movable(

@@ -321,9 +321,10 @@ class Planner:
         waiting = [{part.namespace for part in whole.end.parts}]
         if len(policies) > 1:
             waiting.append({part.namespace for part in whole.parts_without_spare()})
-        tried = len(begin.parts)
+        tried, late = len(begin.parts), self._unpublished.keys()
         for namespaces in waiting:
-            divided = divide(begin.parts, namespaces, self._workloads, selected, self._divisible)
+            moving = (self._workloads, selected, self._divisible)
+            divided = divide(begin.parts, namespaces, *moving, waiting=late)
             if len(divided) > tried and not progress.stops():
                 tried = len(divided)
                 in_parts = msgspec.structs.replace(begin, parts=divided)
