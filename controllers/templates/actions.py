@@ -369,12 +369,13 @@ def _plan_template(
     if state is None:
         yield CreateTemplate(key=key, claim=expected_claim)
     elif not state.is_altered:
-        yield DeleteTemplate(key=key, uid=state.uid)
+        # First the word: of a deletion whose answer is lost nothing is left to tell of.
         yield RecordEvent(
             reason=Reason.TEMPLATE_REPLACED,
             note=f"ResourceClaimTemplate {expected_claim.template} had other content than its name stands "
             "for; it is created again.",
         )
+        yield DeleteTemplate(key=key, uid=state.uid)
 
 
 def _plan_claims(
@@ -402,16 +403,16 @@ def _plan_claims(
         ):
             continue
         if _is_older(found_claim, template) and deletions.get(entry, 0) < MAX_CLAIM_DELETIONS:
+            yield RecordEvent(
+                reason=Reason.CLAIM_REPLACED,
+                note=f"ResourceClaim {key[1]} differs from the template that it is named after; it is "
+                "created again.",
+            )
             yield DeleteClaim(
                 key=key,
                 uid=found_claim.uid,
                 resource_version=found_claim.resource_version,
                 entry=entry,
-            )
-            yield RecordEvent(
-                reason=Reason.CLAIM_REPLACED,
-                note=f"ResourceClaim {key[1]} differs from the template that it is named after; it is "
-                "created again.",
             )
         else:
             yield RecordEvent(

@@ -100,14 +100,14 @@ ROWS = (
     ),
     Row(
         "a poisoned template is deleted, with a word to who looks at the pod",
-        ["delete template t-2", f"report {Reason.TEMPLATE_REPLACED}"],
+        [f"report {Reason.TEMPLATE_REPLACED}", "delete template t-2"],
         template=BAD,
     ),
     Row("a template that the API server alters is not fought", [], template=ALTERED),
     Row("nor are the claims made of it", [], template=ALTERED, claim=MADE_OF_BAD),
     Row(
         "a free claim made of a poisoned template is deleted once the template is right",
-        ["delete claim c-1 7", f"report {Reason.CLAIM_REPLACED}"],
+        [f"report {Reason.CLAIM_REPLACED}", "delete claim c-1 7"],
         template=GOOD,
         claim=MADE_OF_BAD,
     ),
@@ -126,7 +126,7 @@ ROWS = (
     ),
     Row(
         "of two of the same second the versions decide: the claim is older",
-        ["delete claim c-1 7", f"report {Reason.CLAIM_REPLACED}"],
+        [f"report {Reason.CLAIM_REPLACED}", "delete claim c-1 7"],
         template=msgspec.structs.replace(GOOD, created=NOW, resource_version="10"),
         claim=msgspec.structs.replace(MADE_OF_BAD, created=NOW),
     ),
