@@ -139,7 +139,9 @@ class Result(NamedTuple):
 
 def read_scenarios(name: str) -> ScenarioFile:
     """Read the scenarios of one legacy scheduler."""
-    return msgspec.convert(yaml.safe_load((FOLDER / name).read_text()), ScenarioFile)
+    return msgspec.convert(
+        yaml.load((FOLDER / name).read_text(), Loader=yaml.CSafeLoader), ScenarioFile
+    )
 
 
 def legacy_grant(asked_pod: LegacyPod) -> Grant | None:

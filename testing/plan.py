@@ -44,6 +44,16 @@ def checks_before(tmp_path: Path, objects: Objects, wave: int = 1) -> list[dict[
     return checks
 
 
+def checks_after(tmp_path: Path, objects: Objects, wave: int) -> dict[str, tuple[str, str]]:
+    """Return object to state and message of the checks after a wave, in a cluster as it is then."""
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(objects))
+    folder = tmp_path / "plan" / f"wave-{wave}"
+    result = drawbridge("verify", "--snapshot", file, "--wave", folder, "-o", "json")
+    checks = json.loads(result.stdout)["checks"]
+    return {check["object"]: (check["state"], check["message"]) for check in checks}
+
+
 def failed_before(tmp_path: Path, objects: Objects, wave: int = 1) -> dict[str, str]:
     """Return object to message of the failed checks before a wave."""
     return {
@@ -72,13 +82,14 @@ def prepare(tmp_path: Path) -> str:
 
 
 def run_script(
-    tmp_path: Path, name: str, answers: Mapping[str, str] = {}
+    tmp_path: Path, name: str, answers: Mapping[str, str] = {}, options: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
     """Run a script of a plan with programs that only add their calls to the file `calls`.
 
     Args:
         name: The script below the folder of the plan.
         answers: Program to the shell lines that it runs then.
+        options: The flags of the script.
     """
     programs = tmp_path / "bin"
     programs.mkdir(exist_ok=True)
@@ -87,7 +98,7 @@ def run_script(
         (programs / program).write_text(f"#!/bin/sh\n{call_}\n{answers.get(program, '')}\n")
         (programs / program).chmod(0o755)
     return subprocess.run(
-        [tmp_path / "plan" / name],
+        [tmp_path / "plan" / name, *options],
         env={"PATH": f"{programs}:{os.environ['PATH']}"},
         stdin=subprocess.DEVNULL,
         capture_output=True,

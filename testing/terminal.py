@@ -12,8 +12,10 @@ from typing import Self
 from testing.command import ROOT
 
 _CHUNK = 65536
-_SILENT_S = 60
-"""Seconds without output after which a call hangs."""
+_SILENT_S = 10
+"""Seconds without output after which a person presses ^C again."""
+_LOOKS = 6
+"""So many times without output a call hangs."""
 
 
 class TerminalCall:
@@ -32,6 +34,7 @@ class TerminalCall:
         )
         os.close(end)
         self._output = b""
+        self._is_interrupted = False
 
     def __enter__(self) -> Self:
         return self
@@ -48,6 +51,7 @@ class TerminalCall:
 
     def interrupt(self) -> None:
         """Send the signal of ^C."""
+        self._is_interrupted = True
         self._process.send_signal(signal.SIGINT)
 
     def end(self) -> tuple[int, str, str]:
@@ -61,8 +65,15 @@ class TerminalCall:
         return self._output.decode(errors="replace").replace("\r\n", "\n")
 
     def _read(self) -> bytes:
-        ready, _, _ = select.select([self._terminal], [], [], _SILENT_S)
-        assert ready, f"no more output after {self._text()!r}"
+        for _ in range(_LOOKS):
+            ready, _, _ = select.select([self._terminal], [], [], _SILENT_S)
+            if ready:
+                break
+            if self._is_interrupted:
+                # Python drops the exception of a signal that comes while an object is finalized.
+                self.interrupt()
+        else:
+            raise AssertionError(f"no more output after {self._text()!r}")
         try:
             return os.read(self._terminal, _CHUNK)
         except OSError as error:

@@ -1,8 +1,11 @@
-"""The functions of the shared script for nodes that may have been deleted, or have other devices than planned. Pure."""
+"""The functions of the shared script for nodes that may be gone, or have other devices or pods than planned. Pure."""
 
 from typing import Final
 
-NODE_FUNCTIONS: Final = r"""
+from cli.runbooks.hami_functions import HAMI_FUNCTIONS
+
+NODE_FUNCTIONS: Final = (
+    r"""
 # Whether the node $1 is not there any more, which is said once. A node that cannot be read is there.
 gone_nodes=' '
 is_gone_node() {
@@ -42,6 +45,28 @@ drawbridge() {
   return "$status"
 }
 
+# Stop if pods of the DaemonSet $3 of the namespace $2 on the node $1 tolerate the taint of a rollback; $4 selects them. Its
+# next ones would get devices of the DRA drivers $5 before these leave the node, and the kubelet ends no pod of a driver that
+# has left. A node without their labels $6 has been given back, or has not been switched.
+stop_at_tolerant() {
+  local node pods on_delete='{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}'
+  local template="{{range .items}}{{\$name := .metadata.name}}{{range .spec.tolerations}}"
+  template="$template{{if or (not .key) (eq .key \"drawbridge.internal/given-back\")}}"
+  template="$template{{if or (not .effect) (eq .effect \"NoSchedule\")}}{{\$name}} {{end}}{{end}}{{end}}{{end}}"
+  node="$(kubectl get nodes "--field-selector=metadata.name=$1" "--selector=$6" --output=name)"
+  if [ -z "$node" ]; then return; fi
+  pods="$(kubectl get pods "--namespace=$2" "--selector=$4" "--field-selector=spec.nodeName=$1" "--output=go-template=$template")"
+  if [ -z "$pods" ]; then return; fi
+  printf 'DaemonSet/%s/%s tolerates the taint drawbridge.internal/given-back (%s): ' "$2" "$3" "${pods% }" >&2
+  printf 'its next pod on %s would get devices of %s, and could not end ' "$1" "$5" >&2
+  printf 'once that has left the node. Keep its pods from the nodes of this wave by a node affinity of its template ' >&2
+  printf '(kubernetes.io/hostname NotIn) until rollback.sh has ended. First change its updateStrategy, or its pods on all ' >&2
+  printf 'other nodes are created again, too, with claims where its namespace is opted in: ' >&2
+  printf 'kubectl patch daemonset %q --namespace=%q --type=merge --patch=%s\n' "$3" "$2" "'$on_delete'" >&2
+  last_command="look for pods of DaemonSet/$2/$3 on $1"
+  return 1
+}
+
 # Wait until a device plugin offers devices of the resource $2 on the node $1, as many as the $3 of the plan or more. Fewer
 # are enough after a minute, and are said: a device may have been unhealthy at either time.
 wait_for_offer() {
@@ -70,4 +95,6 @@ wait_for_offer() {
   return 1
 }
 """
+    + HAMI_FUNCTIONS
+)
 """The text of the functions; the script sets `offer_seconds` and `fewer_seconds`."""

@@ -67,9 +67,12 @@ def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
         if plan.format != KUSTOMIZE:
             value = "true" if namespace in wave.namespaces else TRANSLATE_SELECTED
             change = label_change(value, wave.former_labels.get(namespace))
-            yield from change_lines(f"namespace/{namespace}", "", [change])
+            *comments, change_back = change_lines(f"namespace/{namespace}", "", [change])
+            yield from comments
+            yield f"{command('is_opted_out', namespace)} || {change_back}"
             continue
-        label = f"{TRANSLATE_LABEL}=true" if was_selective else TRANSLATE_LABEL
+        label = "=true" if was_selective else f",{TRANSLATE_LABEL}!=false"
+        label = f"{TRANSLATE_LABEL}{label}"
         selector = f"--selector=kubernetes.io/metadata.name={namespace},{label}"
         words = command("kubectl", "get", "namespaces", selector, "--output=name")
         yield from _stop(words, namespace, step)

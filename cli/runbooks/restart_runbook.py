@@ -8,9 +8,6 @@ from cli.runbooks.shell import command, quoted
 from findings.text import reference_text
 from migration.plan.model.plan import PlannedWorkload, Wave
 
-_OWNERS: Final = {"Deployment": "ReplicaSet/"}
-"""Kind to the beginning of what owns its pods, where that is another object."""
-
 _LEFT: Final = "# Pods that a drain has made come again have device keys already: their quota may have no room for one more."
 _IDLE: Final = "# None of their pods ran when the plan was made, so a rejection, as of a request that no node can serve, stops nothing."
 
@@ -59,8 +56,7 @@ def _restart_line(workload: PlannedWorkload, *, with_claims: bool) -> str:
     kind, namespace, name = workload.object.split("/", 2)
     target = f"{ROLLED_OUT[kind]}/{name}"
     if with_claims and workload.selector:
-        owner = _OWNERS.get(kind, f"{kind}/{name} ")
-        return command("restart_with_claims", target, namespace, workload.selector, owner)
+        return command("restart_with_claims", target, namespace, workload.selector)
     restart = command("kubectl", "rollout", "restart", f"--namespace={namespace}", target)
     return restart if with_claims else tolerant(workload, restart)
 
@@ -81,9 +77,8 @@ def _deleted_lines(wave: Wave, devices: str) -> Iterator[str]:
             yield f"echo {quoted(text)}"
             continue
         words = (f"{kind.lower()}/{name}", namespace, workload.selector)
-        owner = _OWNERS.get(kind, f"{kind}/{name} ")
         yield from asked_lines(
-            workload, command("recreate_pods", *words, owner, devices, _least(workload))
+            workload, command("recreate_pods", *words, devices, _least(workload))
         )
 
 

@@ -15,6 +15,7 @@ from cli.runbooks.driver_runbook import (
     label_lines,
     upgraded_release,
 )
+from cli.runbooks.evicted_runbook import lasting_lines
 from cli.runbooks.mapping_runbook import chart_mapping, mapping_lines, wide_mapping_lines
 from cli.runbooks.object_changes import FieldChange, change_command
 from cli.runbooks.opt_in_runbook import commit_line
@@ -40,7 +41,7 @@ from migration.plan.facts.environment import KUSTOMIZE
 from migration.plan.facts.vendors import NVIDIA, unmap_command
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import Plan, PluginDaemonSet, Wave
-from migration.plan.search.unmovable import CORDONED
+from migration.plan.search.unmovable import CORDONED, NOT_READY
 
 SETTINGS: Final = "settings.yaml"
 PROFILES: Final = "profiles"
@@ -171,15 +172,17 @@ def _readme_waves(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
     yield ""
     yield "Free devices are those of device plugins, for pods with device keys, and those of DRA drivers, for pods"
     yield "with claims; pods whose resource names a DeviceClass maps use both."
-    cordoned = [
-        entry.object.removeprefix("Node//") for entry in plan.held if entry.reason == CORDONED
-    ]
-    if cordoned:
-        yield f"Those of {_cell(join_names(cordoned))} count, too: no pod gets them while the node is cordoned."
+    for reason, state in ((CORDONED, "cordoned"), (NOT_READY, "not ready")):
+        names = [
+            entry.object.removeprefix("Node//") for entry in plan.held if entry.reason == reason
+        ]
+        if names:
+            yield f"Those of {_cell(join_names(names))} count, too: no pod gets them while the node is {state}."
     yield ""
     yield losses_text(plan)
     yield ""
-    yield "Workloads are those that get claims with a wave, and those that keep their device keys with pods on its nodes."
+    yield "Workloads are those that get claims with a wave, and those with pods on its nodes that Kubernetes serves by their keys."
+    yield "`verify.sh` waits for others with evicted pods, too: `evictedWorkloads` in `plan.yaml`."
     yield "Leaving pods are those with devices on the nodes of a wave: evicted ones, and others that a script waits for or asks"
     yield "about, that a person deletes first, or that a DaemonSet creates again there. `plan.html` has their workloads."
     yield ""
@@ -290,7 +293,11 @@ def _readme_quotas(plan: Plan) -> Iterator[str]:
 
 def _lowered_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     """Yield the lines of quotas for keys, with the way to lower them, for namespaces that have moved with a wave."""
-    for namespace in wave.namespaces:
+    moved = wave.namespaces
+    if wave.wave == plan.waves[-1].wave:
+        labelled = {name for entry in plan.waves for name in entry.opted_in}
+        moved += tuple(name for name in plan.early_quotas if name not in labelled)
+    for namespace in moved:
         for file in plan.quotas.get(namespace, ()):
             quota = plan.quota_lines.get(file)
             if quota is None or not quota.doubled:
@@ -439,6 +446,7 @@ def _rollback(plan: Plan, wave: Wave, last: int) -> Iterator[str]:
     for note in wave.notes:
         yield comment(f"Note: {note}")
     yield from drained_lines(wave, is_switch=False)
+    yield from lasting_lines(plan, wave)
     yield from part_lines(rollback_parts(plan, wave))
     yield _print(f"wave {wave.wave} is taken back; to move it again: %q", "$here/preflight.sh")
 

@@ -7,7 +7,9 @@ cluster becomes a command.
 import shlex
 from typing import Final
 
+from cli.runbooks.claim_functions import CLAIM_FUNCTIONS
 from cli.runbooks.node_functions import NODE_FUNCTIONS
+from cli.runbooks.pod_functions import POD_FUNCTIONS
 from findings.text import printable
 from migration.plan.model.plan import ClusterIdentity
 
@@ -27,7 +29,7 @@ _SHARED: Final = r"""#!/usr/bin/env bash
 # Each takes --context NAME; without it the current context of KUBECONFIG is used.
 # switch.sh and rollback.sh take --job-timeout DURATION, for which they wait for pods that would lose work
 # before they ask, and --evict-jobs NAMES, a list with commas of nodes whose pods they evict, of workloads that they restart
-# without a question, as Kind/namespace/name, or `all`; with --step NAME only that step of theirs is run, which is how
+# or evict without a question, as Kind/namespace/name, or `all`; with --step NAME only that step of theirs is run, which is how
 # `drawbridge wave` calls them.
 expected_uid=@UID@
 expected_server=@SERVER@
@@ -245,120 +247,7 @@ wait_for_slices() {
   return 1
 }
 
-# Print a line for each pod of the namespace $1 that $2 selects, and whose owner begins with $3: its name, its
-# owner, claims or keys, unplaced if it has no node, and True if it is ready. Pods that have ended are not among them.
-print_pods() {
-  local lines claims='{{if .spec.resourceClaims}} claims{{else}} keys{{end}}' ready owner
-  owner='{{range .metadata.ownerReferences}}{{if .controller}} {{.kind}}/{{.name}}{{end}}{{end}}'
-  ready='{{range .status.conditions}}{{if eq .type "Ready"}} {{.status}}{{end}}{{end}}'
-  ready="{{if not .spec.nodeName}} unplaced{{end}}{{if .metadata.deletionTimestamp}} ending{{else}}$ready{{end}}"
-  lines="$(kubectl get pods "--namespace=$1" "--selector=$2" \
-    '--field-selector=status.phase!=Failed,status.phase!=Succeeded' \
-    "--output=go-template={{range .items}}{{.metadata.name}}$owner$claims$ready{{\"\\n\"}}{{end}}")" || return
-  grep -F -- " $3" <<<"$lines" || true
-}
-
-# Print the number of pods that $1 in the namespace $2 asks for.
-print_wanted() {
-  kubectl get "$1" "--namespace=$2" --output='jsonpath={.spec.replicas}{.status.desiredNumberScheduled}'
-}
-
-# Wait until as many pods of $1 in the namespace $2 are ready as it asks for, or as many as `least` if that is not empty.
-# $3 selects them, and their owner begins with $4. After a minute it is enough that as many are ready as $5, where the
-# others with keys have no node, and no more of the rest than $6 are not ready; `least` is then as many as are ready.
-wait_for_pods() {
-  local wanted pods ready end=$((SECONDS + most_seconds)) minute=$((SECONDS + fewer_seconds))
-  wanted="$(print_wanted "$1" "$2")"
-  if [ -n "$least" ] && [ "$least" -lt "${wanted:-0}" ]; then wanted="$least"; fi
-  while true; do
-    pods="$(print_pods "$2" "$3" "$4")"
-    ready="$(grep -c ' True$' <<<"$pods" || true)"
-    if [ "$ready" -ge "${wanted:-0}" ]; then return; fi
-    if [ -n "$5" ] && [ "$ready" -ge "$5" ] && [ "$SECONDS" -ge "$minute" ] && grep -q ' keys unplaced' <<<"$pods" &&
-      [ "$(count_failing "$pods")" -le "$6" ]; then least="$ready" && return; fi
-    if [ "$SECONDS" -ge "$end" ]; then break; fi
-    sleep 2
-  done
-  printf '%s: %s of %s pods are ready' "$2/$1" "$ready" "$wanted" >&2
-  name_waiting "$pods"
-  last_command="wait for $2/$1"
-  return 1
-}
-
-# Print the number of pods that are not ready, from their lines, without those with keys and without a node.
-count_failing() { grep -c -v -E -e ' (True|keys unplaced)$' -e '^$' <<<"$1" || true; }
-
-# Print the names of pods that are not ready, from their lines.
-name_waiting() {
-  local names
-  names="$(grep -v -e ' True$' -e '^$' <<<"$1" | cut -d ' ' -f 1 | paste -s -d ' ' - || true)"
-  printf '%s\n' "${names:+; not yet: $names}" >&2
-}
-
-# Delete the pods of $1 in the namespace $2 that have claims or keys, as $5 says, one after another, each when the
-# others are ready, or as many as now or when the plan was made, which is $6 if that is known. $3 selects them, and their
-# owner begins with $4. The legacy system may have no devices for pods that came with claims, and no node: the way back
-# does not wait for those, as long as so many are ready as when the plan was made.
-recreate_pods() {
-  local pods pod devices ready failing least="$6" enough=
-  if is_gone "$1" "$2"; then return; fi
-  pods="$(print_pods "$2" "$3" "$4")"
-  # kubectl deletes pods that a PodDisruptionBudget keeps, so those that have become ready since the plan count, too.
-  ready="$(grep -c ' True$' <<<"$pods" || true)"
-  failing="$(count_failing "$pods")"
-  if [ -n "$least" ] && [ "$ready" -gt "$least" ]; then least="$ready"; fi
-  if [ "$5" = claims ]; then enough="$6"; fi
-  while read -r pod _ devices _; do
-    if [ "$devices" != "$5" ]; then continue; fi
-    kubectl delete pod "$pod" "--namespace=$2" --ignore-not-found --timeout=10m </dev/null
-    wait_for_pods "$1" "$2" "$3" "$4" "$enough" "$failing" </dev/null
-  done <<<"$pods"
-}
-
-# Restart $1 in the namespace $2 if a pod of it has claims. $3 selects its pods, and their owner begins with $4.
-restart_with_claims() {
-  local pods
-  pods="$(print_pods "$2" "$3" "$4")"
-  if grep -q -E -e ' claims( unplaced)?( (True|False|Unknown))?$' <<<"$pods"; then
-    kubectl rollout restart "--namespace=$2" "$1"
-  else
-    printf '%s: no pod has claims\n' "$2/$1"
-  fi
-}
-
-# Wait until all rollouts of workloads that are there have ended: a workload, its namespace, the selector of its
-# pods, and the number of them that were ready when the plan was made for each. Where it asks for more, the others may
-# hold its rollout for ever, and it is enough that as many have keys and are ready; or some of as many that are ready,
-# where none of the others has a node: those that have one fail there.
-wait_for_rollouts() {
-  local pods left wanted ready back failing late='' end=$((SECONDS + most_seconds))
-  while [ "$#" -gt 3 ]; do
-    left=$((end - SECONDS))
-    if [ "$left" -lt 1 ]; then left=1; fi
-    if is_gone "$1" "$2"; then
-      :
-    elif ! kubectl rollout status "$1" "--namespace=$2" "--timeout=${left}s"; then
-      pods="$(print_pods "$2" "$3" '' || true)"
-      wanted="$(print_wanted "$1" "$2" || true)"
-      ready="$(grep -c ' True$' <<<"$pods" || true)"
-      back="$(grep -c ' keys True$' <<<"$pods" || true)"
-      failing="$(grep -c -v -E -e ' (True|ending)$' -e ' unplaced( |$)' -e '^$' <<<"$pods" || true)"
-      if [ "$back" -gt 0 ] && [ "$failing" -eq 0 ]; then back="$ready"; fi
-      if [ -n "$3" ] && [ -n "$4" ] && [ "$4" -lt "${wanted:-0}" ] && [ "$back" -ge "$4" ]; then
-        printf '%s: %s of %s pods are ready, and %s were when the plan was made' "$2/$1" "$ready" "$wanted" "$4" >&2
-      else
-        late="$late $2/$1"
-        printf '%s is not back' "$2/$1" >&2
-      fi
-      name_waiting "$pods"
-    fi
-    shift 4
-  done
-  if [ -n "$late" ]; then
-    last_command="wait for$late"
-    return 1
-  fi
-}
+@PODS@
 
 # Whether a step is to be run.
 step() { [ -z "$only_step" ] || [ "$only_step" = "$1" ]; }
@@ -386,6 +275,14 @@ evicts() {
   case ",$evict_jobs," in *,all,* | *",$1,"*) ;; *) return 1 ;; esac
 }
 
+# Ask a person the question $1; `answer` is then what they say, or to abort without a terminal.
+ask() {
+  answer=abort
+  if [ ! -t 0 ]; then return; fi
+  printf '%s ' "$1" >&2
+  read -r answer || answer=abort
+}
+
 # Return when no pod of the cordoned node $1 would lose its work, or when it may be evicted, which `evicting`
 # says. All arguments are nodes that are uncordoned if that is given up.
 finish_work() {
@@ -398,11 +295,7 @@ finish_work() {
     status=0
     drawbridge verify --live "--node=$node" --before ${wait:+"--wait=$wait"} || status="$?"
     if [ "$status" -ne 1 ]; then break; fi
-    answer=abort
-    if [ -t 0 ]; then
-      printf 'Pods of %s would lose their work. Wait longer, evict them, or abort (w/e/a)? ' "$node" >&2
-      read -r answer || answer=abort
-    fi
+    ask "Pods of $node would lose their work. Wait longer, evict them, or abort (w/e/a)?"
     case "$answer" in
       w*) wait="${job_timeout:-30m}" ;;
       e*) status=0 && evicting=yes && break ;;
@@ -438,14 +331,11 @@ check_budgets() {
 
 # Return whether the pods of $1, which ask not to be evicted, may be created again; stop if nobody says so.
 may_restart() {
-  local answer=abort kind namespace name
+  local answer kind namespace name
   IFS=/ read -r kind namespace name <<<"$1"
   if is_gone "$kind/$name" "$namespace"; then return 1; fi
   if evicts "$1"; then return; fi
-  if [ -t 0 ]; then
-    printf 'Pods of %s ask not to be evicted. Restart it, skip it, or abort (r/s/a)? ' "$1" >&2
-    read -r answer || answer=abort
-  fi
+  ask "Pods of $1 ask not to be evicted. Restart it, skip it, or abort (r/s/a)?"
   case "$answer" in
     r*) return ;;
     s*) printf '%s is left as it is: its pods change when they are created again, and no script waits for that\n' "$1" >&2 && return 1 ;;
@@ -481,7 +371,9 @@ def head(title: str, path: str = f"../{CLUSTER_SCRIPT}") -> str:
 
 def cluster_script(cluster: ClusterIdentity) -> str:
     """Return the part that all scripts share; it stops at another cluster."""
-    script = _SHARED.replace("@NODES@\n", NODE_FUNCTIONS)
+    script = _SHARED.replace("@NODES@\n", NODE_FUNCTIONS).replace(
+        "@PODS@\n", POD_FUNCTIONS + CLAIM_FUNCTIONS
+    )
     return script.replace("@UID@", quoted(cluster.uid)).replace("@SERVER@", quoted(cluster.server))
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from cli.runbooks.shell import CLUSTER_SCRIPT, quoted
 from cli.runbooks.wave_runbook import rollback_parts, switch_parts
+from clusterstate.wave_record import Direction
 from migration.plan.model.plan import Plan, Wave
 from migration.wave.course import Course, Task, WaveSteps
 from migration.wave.steps import PREPARE_SCRIPT, Step, StepKind
@@ -21,6 +22,10 @@ _TITLES: Final = {
     StepKind.RESTARTS: "workloads that are created again",
     StepKind.END: "marks for autoscalers, taken off",
     StepKind.VERIFY: "checks after the wave",
+}
+_BACK_TITLES: Final = {
+    StepKind.BEGIN: "checks, and lines of quotas",
+    StepKind.END: "pods that wait for a node",
 }
 _SHARED_LINE: Final = f'{CLUSTER_SCRIPT}"'
 """The end of the last line of a script's head."""
@@ -45,7 +50,10 @@ def group_title(group: Sequence[Task], waves: int) -> str:
     title = _TITLES[first.step.kind].format(node=first.step.node)
     if first.wave == 0:
         return title
-    back = "back, " if first.direction == "back" else ""
+    is_back = first.direction is Direction.BACK
+    if is_back:
+        title = _BACK_TITLES.get(first.step.kind, title)
+    back = "back, " if is_back else ""
     last = group[-1].number
     numbers = f"step {first.number}" if last == first.number else f"steps {first.number} to {last}"
     return f"wave {first.wave} of {waves}, {back}{numbers} of {first.steps}: {title}"

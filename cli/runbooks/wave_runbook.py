@@ -8,11 +8,21 @@ the former evicts no pod that has come since.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from cli.runbooks.daemon_set_runbook import (
+    DELETE_TIMEOUT,
+    delete_daemon_pods,
+    later_rollbacks,
+    leaving_drivers,
+    left_pod_lines,
+    pending_pod_lines,
+    tolerant_lines,
+)
+from cli.runbooks.evicted_runbook import claim_lines, noted_lines, placed_lines
 from cli.runbooks.object_changes import change_lines, line_changes
 from cli.runbooks.opt_in_runbook import opt_in_lines, opt_out_lines
 from cli.runbooks.restart_runbook import recreation_lines, restart_lines, returned_lines
 from cli.runbooks.shell import command, comment, quoted
-from findings.text import count_text, reference_text
+from findings.text import count_text
 from kube.names import GROUP
 from migration.assessment.node_devices import GPU, Source
 from migration.plan.facts.environment import KUSTOMIZE
@@ -20,7 +30,6 @@ from migration.plan.facts.vendors import driver_label
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import (
     Plan,
-    PlannedDaemonSet,
     PlannedNode,
     PlannedWork,
     QuotaLines,
@@ -30,8 +39,6 @@ from migration.wave.steps import Step, StepKind
 
 KOORDINATOR_DEVICES: Final = "devices.scheduling.koordinator.sh"
 DRAIN_TIMEOUT: Final = "30m"
-DELETE_TIMEOUT: Final = "10m"
-"""The time for which an object may be on its way; with a finalizer that nobody removes, kubectl would wait for ever."""
 NODE_TIMEOUT: Final = "10m"
 QUOTA_TIMEOUT: Final = "2m"
 GIVEN_BACK: Final = f"{GROUP}/given-back"
@@ -86,9 +93,10 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
         ]
         drain = [
             *_drain_lines(node),
+            *_handshake_lines(node),
             _label_line(node, labels),
             *_published_lines(node, verify),
-            *_daemon_set_lines(node),
+            *left_pod_lines(node),
         ]
         parts += _node_parts(path, node, wait, drain, waiting)
     parts.append(
@@ -96,7 +104,7 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
     )
     restarts = [
         *restart_lines(wave, with_claims=False),
-        *_recreated_daemon_pods(wave),
+        *pending_pod_lines(wave),
         *recreation_lines(wave),
     ]
     parts.append(Part(Step(script=path, kind=StepKind.RESTARTS), restarts))
@@ -120,11 +128,27 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
         if wave.opted_in
         else ()
     )
+    nodes = wave.nodes[::-1]
+    early = [name for name in plan.quota_namespaces(wave) if name in plan.early_quotas]
+    lasting = (
+        [
+            comment(
+                f"The quotas of {', '.join(early)} stay as switch.sh has left them: pods get claims there by a label from "
+                "before the plan."
+            )
+        ]
+        if early
+        else []
+    )
+    begin = [
+        *tolerant_lines(plan, wave, nodes),
+        *claim_lines(plan, wave),
+        *_restored_lines(plan, wave),
+    ]
     parts = [
-        Part(Step(script=path, kind=StepKind.BEGIN), [*_restored_lines(plan, wave)]),
+        Part(Step(script=path, kind=StepKind.BEGIN), begin),
         Part(Step(script=path, kind=StepKind.NAMESPACES), namespaces, comments),
     ]
-    nodes = wave.nodes[::-1]
     for number, node in enumerate(nodes):
         wait = [
             *_guard_lines([node]),
@@ -134,17 +158,24 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
                 "# At once with later nodes, so that no pod moves to one that is taken back next.",
             ),
         ]
-        drain = [*_giving_back_lines(plan, node), *_later_rollbacks(wave, node)]
+        drain = [
+            *noted_lines(plan, node),
+            *_giving_back_lines(plan, node),
+            *later_rollbacks(plan, wave, node),
+        ]
         *former, uncordon = _node_parts(path, node, wait, drain, ())
         unmark = _label_line(node, [f"{GIVEN_BACK}-"])
         released = [unmark, *uncordon.commands, *_release_commands([node])]
         parts += [*former, uncordon._replace(commands=released)]
     restarts = [
         *restart_lines(wave, with_claims=True),
-        *_recreated_daemon_pods(wave),
+        *pending_pod_lines(wave),
         *returned_lines(wave),
     ]
-    parts.append(Part(Step(script=path, kind=StepKind.RESTARTS), restarts))
+    parts += [
+        Part(Step(script=path, kind=StepKind.RESTARTS), restarts),
+        Part(Step(script=path, kind=StepKind.END), [*placed_lines(plan, wave)], lasting),
+    ]
     return _with_commands(parts)
 
 
@@ -174,7 +205,9 @@ def switch_script(wave: Wave) -> str:
 
 def quota_files(plan: Plan, wave: Wave) -> list[str]:
     """Return the names of the files below `quotas/` that a wave applies."""
-    return [file for namespace in wave.opted_in for file in plan.quotas.get(namespace, ())]
+    return [
+        file for namespace in plan.quota_namespaces(wave) for file in plan.quotas.get(namespace, ())
+    ]
 
 
 def _with_commands(parts: Iterable[Part]) -> tuple[Part, ...]:
@@ -184,7 +217,7 @@ def _with_commands(parts: Iterable[Part]) -> tuple[Part, ...]:
 def _replaced_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     """Yield the commands that remove lines of ResourceQuotas once DeviceQuotas count both sides."""
     for entry in plan.replaced_lines:
-        if entry.namespace not in wave.opted_in:
+        if entry.namespace not in plan.quota_namespaces(wave):
             continue
         names = ", ".join(entry.device_quotas)
         yield comment(
@@ -207,10 +240,12 @@ def _replaced_lines(plan: Plan, wave: Wave) -> Iterator[str]:
 def _restored_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     """Yield the commands that give ResourceQuotas the lines back that the wave has removed.
 
-    Those of a namespace that moves in parts come back with its first part.
+    Those of a namespace that moves in parts come back with its first part, and never where pods were opted in before
+    the plan.
     """
     for entry in plan.replaced_lines:
-        if entry.namespace not in wave.opted_in or entry.namespace in wave.formerly_selective:
+        lasting = {*wave.formerly_selective, *plan.early_quotas}
+        if entry.namespace not in wave.opted_in or entry.namespace in lasting:
             continue
         yield comment(
             f"The lines of ResourceQuota {entry.namespace}/{entry.name} come back with their amounts; "
@@ -234,7 +269,7 @@ def _quota_lines(plan: Plan, wave: Wave) -> Iterator[str]:
         yield from (comment(effect) for effect in plan.quota_effects.get(file, ()))
     if plan.format == KUSTOMIZE and files:
         yield "# They come with kustomize/prepare from the repository: kubectl diff stops while one is missing."
-    for namespace in wave.opted_in:
+    for namespace in plan.quota_namespaces(wave):
         for file in plan.quotas.get(namespace, ()):
             if plan.format == KUSTOMIZE:
                 yield f'kubectl diff --filename="$here/../quotas/"{quoted(file)}'
@@ -330,7 +365,8 @@ def _giving_back_lines(plan: Plan, node: PlannedNode) -> Iterator[str]:
 
     The kubelet ends no pod with devices of a driver that has left, so what a drain leaves is deleted while the
     driver serves, beside the device plugin if that has a label of its own. New pods come when the driver and the taint
-    are gone; of a DaemonSet that tolerates every taint at once. No pod of a plugin or a driver has to start under it.
+    are gone; of a DaemonSet that tolerates every taint at once, see `tolerant_lines`. No pod of a plugin or a driver has
+    to start under it.
 
     Source: k8s.io/kubernetes v1.37.1, pkg/kubelet/cm/dra/manager.go, UnprepareResources.
     """
@@ -353,7 +389,7 @@ def _giving_back_lines(plan: Plan, node: PlannedNode) -> Iterator[str]:
     yield "# These pods stayed, with devices of the driver, and end only while it is there. The taint keeps new ones"
     yield "# away, but for those that tolerate every taint."
     yield command("kubectl", "taint", "node", node.name, "--overwrite", f"{GIVEN_BACK}=:NoSchedule")
-    yield from (_delete_pods(entry, node.name) for entry in node.daemon_sets)
+    yield from (delete_daemon_pods(entry, node.name) for entry in node.daemon_sets)
     labels = [text for label, text in former.items() if label in of_driver]
     yield _label_line(node, labels if of_plugin else [mark, *labels])
     yield from _leaving_lines(plan, node)
@@ -363,59 +399,9 @@ def _giving_back_lines(plan: Plan, node: PlannedNode) -> Iterator[str]:
 
 
 def _leaving_lines(plan: Plan, node: PlannedNode) -> Iterator[str]:
-    """Yield the commands that wait until DRA drivers have left a node, except those that it had before its wave."""
-    for driver in node.devices:
-        label, value = driver_label(driver)
-        nodes = plan.driver_nodes.get(driver)
-        was_there = nodes is not None and node.name in nodes.publishing
-        if not was_there and node.former_labels.get(label) != value:
-            yield command("wait_for_slices", node.name, driver)
-
-
-def _daemon_set_lines(node: PlannedNode) -> Iterator[str]:
-    """Yield the commands that delete the pods left by a drain with their devices."""
-    if node.daemon_sets:
-        yield "# These pods stayed, with devices that others may get now; their DaemonSet creates them again."
-    for entry in node.daemon_sets:
-        yield _delete_pods(entry, node.name)
-
-
-def _recreated_daemon_pods(wave: Wave) -> Iterator[str]:
-    """Yield the commands that delete pods of DaemonSets without a node, once they are opted in or out.
-
-    They were created again when their node had changed hands, with device keys where the plugin is gone, or
-    with claims where the driver is.
-    """
-    waiting = {workload.object for workload in wave.workloads if workload.waiting}
-    commands = dict.fromkeys(
-        _delete_pods(entry, "")
-        for node in wave.nodes
-        for entry in node.daemon_sets
-        if entry.reference in waiting
-    )
-    if commands:
-        yield "# Pods without a node are as their namespace was before, and come again; others are not restarted."
-    yield from commands
-
-
-def _later_rollbacks(wave: Wave, node: PlannedNode) -> Iterator[str]:
-    """Yield a line for each DaemonSet with claims on a node until an earlier wave is taken back."""
-    for entry in node.daemon_sets:
-        if entry.translated and entry.namespace not in wave.namespaces:
-            text = (
-                f"{reference_text(entry.reference)}: its pod on {node.name} gets claims until the wave that "
-                "opted its namespace in is taken back, too"
-            )
-            yield f"echo {quoted(text)}"
-
-
-def _delete_pods(entry: PlannedDaemonSet, node: str) -> str:
-    """Return the command that deletes a DaemonSet's pods on a node, or those without one."""
-    return command(
-        *("kubectl", "delete", "pods", f"--namespace={entry.namespace}"),
-        *(f"--selector={entry.selector}", f"--field-selector=spec.nodeName={node}"),
-        f"--timeout={DELETE_TIMEOUT}",
-    )
+    """Yield the commands that wait until DRA drivers have left a node."""
+    for driver in leaving_drivers(plan, node):
+        yield command("wait_for_slices", node.name, driver)
 
 
 def _published_lines(node: PlannedNode, verify: str) -> Iterator[str]:
@@ -431,6 +417,15 @@ def _published_lines(node: PlannedNode, verify: str) -> Iterator[str]:
             *("kubectl", "delete", KOORDINATOR_DEVICES, node.name, "--ignore-not-found"),
             f"--timeout={DELETE_TIMEOUT}",
         )
+    if node.source == Source.HAMI:
+        yield "# HAMi's scheduler may count the GPUs again while the plugin's annotation is there."
+        yield command("forget_register", node.name)
+
+
+def _handshake_lines(node: PlannedNode) -> Iterator[str]:
+    """Yield the command that notes the handshake of HAMi's scheduler with a node before the plugin leaves it."""
+    if node.source == Source.HAMI:
+        yield command("note_handshake", node.name, *(node.resources or (GPU,)))
 
 
 def _offered_lines(node: PlannedNode) -> Iterator[str]:

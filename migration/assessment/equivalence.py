@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kube.api.core import Node, Pod, Taint, Toleration
+from kube.api.core import Container, Node, Pod, Taint, Toleration
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaimTemplate
 from translation.model.required_labels import required_labels
@@ -89,3 +89,31 @@ def bound_pod(pod: Pod, node: str) -> Pod:
         tolerations=(Toleration(operator="Exists"),),
     )
     return msgspec.structs.replace(pod, spec=spec)
+
+
+def device_pod(pod: Pod) -> Pod:
+    """Return a pod with its devices, without scheduling constraints, CPU and memory."""
+    spec = bound_pod(pod, "").spec
+    return msgspec.structs.replace(
+        pod,
+        spec=msgspec.structs.replace(
+            spec,
+            containers=tuple(map(_with_devices, spec.containers or ())),
+            init_containers=tuple(map(_with_devices, spec.init_containers or ())),
+        ),
+    )
+
+
+def _with_devices(container: Container) -> Container:
+    """Return a container without amounts of CPU, memory and other resources of Kubernetes itself."""
+    resources = container.resources
+    if resources is None:
+        return container
+    limits, requests = (
+        {name: amount for name, amount in (amounts or {}).items() if "/" in name}
+        for amounts in (resources.limits, resources.requests)
+    )
+    return msgspec.structs.replace(
+        container,
+        resources=msgspec.structs.replace(resources, limits=limits, requests=requests),
+    )

@@ -81,8 +81,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         classes: The class of the devices that each name means, for a native workload.
         result: The translation of its pods; None if they are not translated.
         members: Namespace and name of its live pods.
-        gets_claims: Nothing here moves it, and the pods that its controller creates once its namespace is opted in
-            get claims.
+        pod_outcome: The outcome of the pods that its controller creates; its own is unknown where nothing here moves it.
         suspended: It is suspended, and has no pods; it counts with none.
     """
 
@@ -95,8 +94,14 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     classes: Mapping[str, str] = {}
     result: TranslatedObject | None = None
     members: frozenset[tuple[str, str]] = frozenset()
-    gets_claims: bool = False
+    pod_outcome: Outcome = Outcome.UNKNOWN
     suspended: bool = False
+
+    @property
+    def gets_claims(self) -> bool:
+        """Return True if nothing here moves it, and its next pods get claims once its namespace is opted in."""
+        is_translated = self.pod_outcome in {Outcome.TRANSLATED, Outcome.LOSSY}
+        return is_translated and self.outcome is Outcome.UNKNOWN
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -167,11 +172,10 @@ def assess_workload(
         outcome = Outcome.NATIVE
     if outcome in {Outcome.NATIVE, Outcome.TRANSLATED}:
         findings = tuple(finding for finding in findings if finding.code in _REMARKS)
-    gets_claims = False
+    pod_outcome = outcome
     if not has_template and workload.key.kind != "Pod" and outcome is not Outcome.REFUSED:
         reason = _unread_template(workload, outcome)
         if reason is not None:
-            gets_claims = outcome in {Outcome.TRANSLATED, Outcome.LOSSY}
             outcome, findings = Outcome.UNKNOWN, (*findings, reason)
     is_native = outcome is Outcome.NATIVE and mapped_resources is not None
     classes = _classes_of_keys(keys, result.claims, mappable_names) if is_native else {}
@@ -189,7 +193,7 @@ def assess_workload(
         members=frozenset(
             (source.namespace or namespace, source.name) for source in workload.pods if source.name
         ),
-        gets_claims=gets_claims,
+        pod_outcome=pod_outcome,
         suspended=workload.is_suspended,
     )
 

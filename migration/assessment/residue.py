@@ -62,17 +62,18 @@ def _objects(
         _residue(
             "podsWithoutClaims",
             "workloads have pods that run with device keys, and would get claims",
-            "once their namespace is opted in, restart them: kubectl rollout restart",
+            "once their namespace is opted in, restart them (kubectl rollout restart), or have their controllers create "
+            "their pods again",
             _with_old_pods(cluster.workloads, objects, namespace),
         ),
         _residue(
             "untranslatable",
-            "workloads request devices in a way that gets no claims",
-            "assess without --residue tells why",
+            "workloads get no claims, for what they request or because of a ResourceQuota",
+            "assess --quotas as-they-are, without --residue, tells why",
             (
                 workload.key.reference
                 for workload in cluster.workloads
-                if workload.outcome in {Outcome.REFUSED, Outcome.UNKNOWN}
+                if workload.pod_outcome in {Outcome.REFUSED, Outcome.UNKNOWN}
             ),
         ),
         _residue(
@@ -115,7 +116,7 @@ def _with_keys(
 ) -> Iterator[AssessedWorkload]:
     """Yield the workloads with device keys to translate; a pod without a controller that has claims has none."""
     for workload, pods in _with_pods(workloads, objects, namespace):
-        if workload.outcome is Outcome.NATIVE:
+        if workload.pod_outcome is Outcome.NATIVE:
             continue
         if workload.key.kind != "Pod" or not all(map(_has_claims, pods)):
             yield workload
@@ -126,7 +127,7 @@ def _with_old_pods(
 ) -> Iterator[str]:
     """Yield the workloads that become claims, but have a pod without claims."""
     for workload, pods in _with_pods(workloads, objects, namespace):
-        if workload.outcome in {Outcome.TRANSLATED, Outcome.LOSSY} and not all(
+        if workload.pod_outcome in {Outcome.TRANSLATED, Outcome.LOSSY} and not all(
             map(_has_claims, pods)
         ):
             yield workload.key.reference

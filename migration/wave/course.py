@@ -12,6 +12,7 @@ from clusterstate.wave_record import FIRST_CHANGE, Direction, StepState, WaveRec
 from migration.wave.steps import Step, StepKind
 
 _OF_NAMESPACES: Final = frozenset({StepKind.NAMESPACES, StepKind.RESTARTS})
+_ALWAYS_BACK: Final = frozenset({StepKind.BEGIN, StepKind.UNCORDON})
 
 
 class WaveSteps(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +128,8 @@ def taken_back(part: WaveSteps, reached: int) -> tuple[Step, ...]:
     """Return the steps that undo the begun steps of a wave.
 
     A node that was not drained yet is only uncordoned, and namespaces that were not opted in stay as
-    they are, but for the lines that their quotas had before.
+    they are, but for the lines that their quotas had before. The first step of the way back is never
+    left out: its checks change nothing, and a wave with quotas has begun with these.
 
     Args:
         part: The steps of the wave.
@@ -137,16 +139,15 @@ def taken_back(part: WaveSteps, reached: int) -> tuple[Step, ...]:
         return ()
     begun = part.forward[:reached]
     drained = {step.node for step in begun if step.kind is StepKind.DRAIN}
-    kinds = {step.kind for step in begun}
-    opted_in = not kinds.isdisjoint(_OF_NAMESPACES)
+    opted_in = not _OF_NAMESPACES.isdisjoint(step.kind for step in begun)
     steps: list[Step] = []
     for step in part.backward:
         if step.kind in _OF_NAMESPACES:
             is_needed = opted_in
-        elif step.kind is StepKind.BEGIN:
-            is_needed = StepKind.BEGIN in kinds
+        elif step.kind is StepKind.END:
+            is_needed = bool(drained)
         else:
-            is_needed = step.kind is StepKind.UNCORDON or step.node in drained
+            is_needed = step.kind in _ALWAYS_BACK or step.node in drained
         if is_needed:
             steps.append(step)
     return tuple(steps)

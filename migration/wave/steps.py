@@ -12,7 +12,7 @@ class StepKind(StrEnum):
     PREPARE = "prepare"
     PREFLIGHT = "preflight"
     BEGIN = "begin"
-    """Quotas, and marks of nodes for autoscalers; on the way back the lines that quotas had before."""
+    """Quotas, and marks of nodes for autoscalers; on the way back checks, and the lines that quotas had before."""
     WAIT = "wait"
     """Cordon nodes, and wait for work on one of them."""
     DRAIN = "drain"
@@ -22,7 +22,7 @@ class StepKind(StrEnum):
     """Set the labels of namespaces, or take them back."""
     RESTARTS = "restarts"
     END = "end"
-    """Take off the marks of nodes for autoscalers."""
+    """Take off the marks of nodes for autoscalers; on the way back wait for pods that its drains have evicted."""
     VERIFY = "verify"
 
 

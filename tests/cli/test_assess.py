@@ -221,7 +221,7 @@ def test_a_translated_pod_without_a_controller_counts_as_the_pods_of_a_deploymen
     tmp_path: Path,
 ) -> None:
     written = pod("notebook", SHARE)
-    *templates, translated = yaml.safe_load_all(translate(written).stdout)
+    *templates, translated = yaml.load_all(translate(written).stdout, Loader=yaml.CSafeLoader)
     assert translated["spec"]["resourceClaims"], "the pod has claims in place of its keys"
     running = {**translated, "spec": {**translated["spec"], "nodeName": "hami-0"}}
 

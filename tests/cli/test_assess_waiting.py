@@ -1,7 +1,9 @@
 """`drawbridge assess`: pods that run today are not named in place of those that wait, and a CronJob uses nothing."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,14 +70,25 @@ def test_a_cron_job_without_a_run_uses_no_devices_today() -> None:
     assert {"gpu.nvidia.com": 1} == dict(used_devices(cluster.workloads)["team"])
 
 
-def test_free_devices_of_a_cordoned_node_are_told_as_such(tmp_path: Path) -> None:
-    cordoned = plugin_node("gpu-1")
-    cordoned["spec"] = {"unschedulable": True}
+@pytest.mark.parametrize(
+    ("fields", "state"),
+    [
+        ({"spec": {"unschedulable": True}}, "cordoned"),
+        ({"conditions": [{"type": "Ready", "status": "Unknown"}]}, "not ready"),
+    ],
+)
+def test_free_devices_of_a_node_that_takes_no_pods_are_told_as_such(
+    tmp_path: Path, fields: Mapping[str, Any], state: str
+) -> None:
+    """The page named cordoned nodes only."""
+    closed = plugin_node("gpu-1")
+    closed["spec"] = fields.get("spec", {})
+    closed["status"]["conditions"] = fields.get("conditions", [])
 
-    planned(tmp_path, [plugin_node("gpu-0"), cordoned], "--plugin-label", "no-plugin=true")
+    planned(tmp_path, [plugin_node("gpu-0"), closed], "--plugin-label", "no-plugin=true")
 
     page = (tmp_path / "plan" / "README.md").read_text()
-    assert "Those of gpu-1 count, too: no pod gets them while the node is cordoned." in page
+    assert f"Those of gpu-1 count, too: no pod gets them while the node is {state}." in page
 
 
 def test_a_running_share_of_kai_is_assessed_without_the_config_maps_of_its_webhook(

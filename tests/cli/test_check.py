@@ -314,7 +314,9 @@ def test_what_never_fits_is_reported_where_it_was_asked_for(path: str, asking: D
 def test_a_template_that_is_written_out_is_validated_in_its_place(tmp_path: Path) -> None:
     state = tmp_path / "cluster.yaml"
     state.write_text(dump_yaml([documents.device_class()]))
-    template, translated = yaml.safe_load_all(translate(pod_with_gpus(1)).stdout)
+    template, translated = yaml.load_all(
+        translate(pod_with_gpus(1)).stdout, Loader=yaml.CSafeLoader
+    )
 
     assert finding_lines(answer(template, translated, options=["--snapshot", state])) == [
         (
@@ -435,7 +437,7 @@ def test_what_is_wrong_with_the_snapshot_is_reported(tmp_path: Path) -> None:
 
 
 def test_the_hook_of_pre_commit_checks_the_files_that_it_is_given(tmp_path: Path) -> None:
-    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    (hook,) = yaml.load((ROOT / ".pre-commit-hooks.yaml").read_text(), Loader=yaml.CSafeLoader)
     right, wrong = tmp_path / "right file.yaml", tmp_path / "wrong.yaml"
     right.write_text(dump_yaml([RIGHT]))
     wrong.write_text(dump_yaml([{**WRONG, "metadata": {"name": "other"}}]))

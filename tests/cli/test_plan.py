@@ -617,17 +617,19 @@ def test_a_switch_drains_labels_waits_and_opts_in(tmp_path: Path) -> None:
 
     expected = f"hami-core-gpu.project-hami.io=2 --resource={GPU}"
     begin = switch.index("kubectl cordon hami-1")
-    assert switch[begin : begin + 7] == [
+    assert switch[begin : begin + 9] == [
         "kubectl cordon hami-1",
         "finish_work hami-1",
         "check_budgets hami-1",
         "kubectl drain hami-1 --ignore-daemonsets --delete-emptydir-data --timeout=30m",
+        f"note_handshake hami-1 {GPU}",
         f"kubectl label node hami-1 --overwrite {HAMI_DRIVER} gpu=off",
         f"drawbridge verify --live --node=hami-1 --expect-devices={expected} --wait=10m",
+        "forget_register hami-1",
         "kubectl uncordon hami-1",
     ]
     opted_in = ("namespace/team", {"drawbridge.internal/translate": (None, "true")})
-    assert [opted_in] == changes(switch[begin + 7])
+    assert [opted_in] == changes(switch[begin + 9])
     assert "kubectl rollout restart --namespace=team deployment/web" in switch
 
 
@@ -1024,8 +1026,8 @@ def test_a_hostile_name_never_becomes_a_command(tmp_path: Path, name: str) -> No
     bin_folder.mkdir()
     for command in ("kubectl", "helm", "drawbridge"):
         fake = bin_folder / command
-        # The drivers of nodes that are given back have left, and their plugins offer devices.
-        left = 'case "$*" in *resourceslices*) exit 0;; *allocatable*) echo 999; exit 0;; esac'
+        # The drivers of nodes that are given back have left, and their plugins offer devices. HAMi has no handshake.
+        left = 'case "$*" in *resourceslices* | *handshake*) exit 0;; *allocatable*) echo 999; exit 0;; esac'
         fake.write_text(f'#!/bin/sh\n{left}\nfor word in "$@"; do echo "$word"; done\n')
         fake.chmod(0o755)
     # The DaemonSet of the driver that a person installs.

@@ -9,6 +9,7 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
+from kube.names import TRANSLATE_LABEL
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import OwnerKey, Workload
 from migration.plan.planning.daemon_sets import daemon_sets_by_node
@@ -88,6 +89,35 @@ def test_pods_with_devices_are_deleted_when_their_node_has_changed_hands(tmp_pat
         assert not verified or verified[-1] < place
 
 
+def waiting_daemon_set(nodes: Collection[str]) -> list[dict[str, Any]]:
+    """A DaemonSet with a pod for each of these nodes, waiting for a GPU there."""
+    owner, *pods = workload("monitor", {GPU: "1"}, [*nodes], kind="DaemonSet")
+    owner["spec"]["selector"] = {"matchLabels": {"app": "monitor"}}
+    del owner["spec"]["replicas"]
+    for pod in pods:
+        field = {"key": "metadata.name", "operator": "In", "values": [pod["spec"].pop("nodeName")]}
+        required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+        affinity = {"requiredDuringSchedulingIgnoredDuringExecution": required}
+        pod["spec"]["affinity"] = {"nodeAffinity": affinity}
+        pod["status"] = {"phase": "Pending"}
+    return [owner, *pods]
+
+
+def test_a_pod_that_waits_for_its_node_takes_no_device_of_another(tmp_path: Path) -> None:
+    """It was placed on gpu-1, and gpu-0 was held: the pod of 4 GPUs there had no other node."""
+    objects = [
+        *NODES,
+        namespace("team"),
+        *workload("web", {GPU: "4"}, ["gpu-0"]),
+        *waiting_daemon_set(["gpu-0"]),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    assert {} == held_objects(plan)
+    assert 2 == len(waves(plan))
+
+
 def drained(text: str, node: str) -> list[str]:
     """Return the first words of the commands that drain a node and wait for its devices."""
     _, _, after = text.partition(f"if step drain/{node}; then\n")
@@ -100,10 +130,11 @@ def test_pods_end_before_their_driver_leaves_a_node_that_is_given_back(tmp_path:
     objects = daemon_set(matchLabels={"app": "monitor"})
     planned(tmp_path, [*NODES, namespace("team"), *objects], "--wave-nodes", 2)
 
-    drain, taint, delete, label, left, untaint, offered = drained(
+    note, drain, taint, delete, label, left, untaint, offered = drained(
         script(tmp_path, "rollback", 1), "gpu-0"
     )
 
+    assert note == "note_claims gpu-0"
     assert drain.startswith("kubectl drain gpu-0 ")
     assert taint == (
         "kubectl taint node gpu-0 --overwrite drawbridge.internal/given-back=:NoSchedule"
@@ -123,8 +154,9 @@ def test_a_plugin_with_a_label_of_its_own_is_back_before_the_driver_leaves(tmp_p
     """A DaemonSet that tolerates every taint creates its pods again at once, and they get devices of the plugin."""
     planned(tmp_path, shared_nodes(), "--wave-nodes", 2)
 
-    lines = drained(script(tmp_path, "rollback", 1), "hami-0")
+    note, *lines = drained(script(tmp_path, "rollback", 1), "hami-0")
 
+    assert note == "note_claims hami-0"
     assert [" ".join(line.split()[1:3]) for line in lines] == [
         "drain hami-0",
         "label node",
@@ -238,7 +270,7 @@ def test_a_daemon_set_of_held_nodes_alone_may_keep_its_keys(tmp_path: Path) -> N
 def test_a_wave_that_is_taken_back_says_whose_pods_have_claims_still(tmp_path: Path) -> None:
     planned(tmp_path, shared_nodes(), "--wave-nodes", 1)
 
-    text = "DaemonSet/team/monitor: its pod on hami-1 gets claims until the wave"
+    text = "DaemonSet/team/monitor: its pod on hami-1 gets claims until wave 1, which opted it in, is taken back, too"
     first, second = script(tmp_path, "rollback", 1), script(tmp_path, "rollback", 2)
     assert text in second
     assert "gets claims until" not in first
@@ -246,6 +278,21 @@ def test_a_wave_that_is_taken_back_says_whose_pods_have_claims_still(tmp_path: P
     without_node = f"{DELETE}spec.nodeName= --timeout=10m\n"
     assert first.index("change_object namespace/team ") < first.index(without_node)
     assert without_node not in second
+
+
+def test_a_way_back_asks_about_pods_that_were_opted_in_before_the_plan(tmp_path: Path) -> None:
+    """It said so after it had deleted them, and that the wave was taken back."""
+    nodes = [item for item in shared_nodes() if item["kind"] != "Namespace"]
+    labelled = namespace("team", {TRANSLATE_LABEL: "true"})
+    web = workload("web", SHARE, ["hami-0"], namespace="other")
+
+    planned(tmp_path, [*nodes, labelled, namespace("other"), *web], "--wave-nodes", 2)
+
+    text = script(tmp_path, "rollback", 2)
+    begin = text.partition("if step begin; then\n")[2].partition("\nfi\n")[0]
+    assert any(line.strip().startswith("stop_at_claims ") for line in begin.splitlines())
+    assert "DaemonSet/team/monitor=" in text.partition("if step end; then\n")[2]
+    assert "gets claims" not in text
 
 
 def test_a_daemon_set_on_nodes_of_one_wave_is_restarted(tmp_path: Path) -> None:

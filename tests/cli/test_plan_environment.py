@@ -376,7 +376,7 @@ def test_patches_for_a_repository_take_the_place_of_kubectl(tmp_path: Path) -> N
     assert [] == changes(script(tmp_path, f"wave-{number}/rollback.sh"))
     rollback = script(tmp_path, f"wave-{number}/rollback.sh")
     assert (
-        'labelled="$(kubectl get namespaces --selector=kubernetes.io/metadata.name=team,'
+        "labelled=\"$(kubectl get namespaces '--selector=kubernetes.io/metadata.name=team,"
         in rollback
     )
     assert "failed" not in {

@@ -3,13 +3,13 @@
 import os
 import subprocess
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from testing.documents import namespace
-from testing.migration import GPU, plugin_node, workload
-from testing.plan import planned, script
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
+from testing.plan import Objects, planned, run_script, script
 
 NVIDIA: Final = "gpu.nvidia.com"
 OFFER: Final = (
@@ -127,3 +127,90 @@ def test_a_node_is_back_with_the_devices_that_are_healthy(
     if status:
         assert "gpu-0 offers no nvidia.com/gpu: see that its device plugin runs there" in told
         assert "stopped at: wait for nvidia.com/gpu of gpu-0" in told
+
+
+# --- DaemonSets with pods that no taint keeps away ------------------------------------------------
+
+MIG: Final = "nvidia.com/mig-1g.10gb"
+STOP: Final = "stop_at_tolerant "
+"""The call of the function, not the text of it."""
+
+
+def with_slice_monitor() -> Objects:
+    """A node with the same DaemonSet, with a slice of a GPU under a name without a DeviceClass."""
+    node, *others = with_monitor("gpu-0")
+    node["status"]["allocatable"][MIG] = "7"
+    for entry in others[1:]:
+        spec = entry["spec"].get("template", entry)["spec"]
+        spec["containers"][0]["resources"]["limits"] = {MIG: "1"}
+    return [node, *others]
+
+
+def with_monitor(node: str, *nodes: str) -> list[dict[str, Any]]:
+    """Nodes with a pod of the same DaemonSet each: with a GPU on nodes of NVIDIA's plugin, with a share on those of HAMi."""
+    names = [node, *nodes]
+    is_hami = node.startswith("hami")
+    monitor = workload("monitor", SHARE if is_hami else {GPU: "1"}, names, kind="DaemonSet")
+    monitor[0]["spec"]["selector"] = {"matchLabels": {"app": "monitor"}}
+    monitor[0]["status"] = {"desiredNumberScheduled": len(names)}
+    return [*map(hami_node if is_hami else plugin_node, names), namespace("team"), *monitor]
+
+
+@pytest.mark.parametrize(
+    ("objects", "wave_nodes", "stops"),
+    [
+        (with_monitor("gpu-0"), 2, [True]),
+        (with_monitor("hami-0", "hami-1"), 2, [False]),
+        (with_monitor("hami-0", "hami-1"), 1, [False, True]),
+        ([plugin_node("gpu-0", 4, **{LABEL: "true"}), *with_monitor("gpu-0")[1:]], 2, [False]),
+        (with_slice_monitor(), 2, [False]),
+    ],
+    ids=[
+        *("plugin kept away", "plugin back before", "claims still", "driver stays"),
+        "keys that wait for the plugin",
+    ],
+)
+def test_the_way_back_looks_for_pods_that_would_get_devices_of_the_driver(
+    tmp_path: Path, objects: Objects, wave_nodes: int, stops: list[bool]
+) -> None:
+    planned(tmp_path, objects, "--wave-nodes", wave_nodes)
+
+    texts = [script(tmp_path, "rollback", number) for number in range(1, len(stops) + 1)]
+    assert stops == [STOP in text for text in texts]
+    for text in texts:
+        begin = text.partition("if step begin; then\n")[2].partition("\nfi\n")[0]
+        assert (STOP in begin) is (STOP in text)
+
+
+@pytest.mark.parametrize(
+    ("pods", "node", "stops"),
+    [("monitor-0 ", "node/gpu-0", True), ("", "node/gpu-0", False), ("monitor-0 ", "", False)],
+    ids=["tolerant pods", "no such pods", "without the driver"],
+)
+def test_the_way_back_stops_before_it_changes_anything(
+    tmp_path: Path, pods: str, node: str, *, stops: bool
+) -> None:
+    """The next pod got a device of the driver, and the kubelet could not end it once that had left."""
+    planned(tmp_path, with_monitor("gpu-0"))
+    labelled = f"*--selector={LABEL}=true*"
+    answers = f"""case "$*" in
+  "get nodes "{labelled}) echo {node} ;;
+  *.spec.tolerations*) printf %s "{pods}" ;;
+esac"""
+
+    ran = run_script(tmp_path, "wave-1/rollback.sh", {"kubectl": answers})
+
+    calls = (tmp_path / "calls").read_text()
+    asked = "kubectl get pods --namespace=team --selector=app=monitor --field-selector=spec.nodeName=gpu-0 "
+    assert bool(node) is (asked in calls.partition("kubectl cordon")[0])
+    assert stops is ("cordon" not in calls and "label" not in calls and "taint" not in calls)
+    stop = (
+        "DaemonSet/team/monitor tolerates the taint drawbridge.internal/given-back (monitor-0): its next pod on gpu-0 "
+        f"would get devices of {NVIDIA}, and could not end once that has left the node. Keep its pods from the nodes of "
+        "this wave by a node affinity of its template (kubernetes.io/hostname NotIn) until rollback.sh has ended. First "
+        "change its updateStrategy, or its pods on all other nodes are created again, too, with claims where its namespace "
+        "is opted in: kubectl patch daemonset monitor --namespace=team --type=merge "
+        """--patch='{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}'\n"""
+        "stopped at: look for pods of DaemonSet/team/monitor on gpu-0\n"
+    )
+    assert stops is (stop in ran.stderr)

@@ -84,7 +84,7 @@ class Runbook:
         return [
             words[0]
             for words in calls
-            if words[0] in CHANGES and node in words and "gpu-1" not in words
+            if words and words[0] in CHANGES and node in words and "gpu-1" not in words
         ]
 
 

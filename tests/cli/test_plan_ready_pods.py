@@ -396,5 +396,5 @@ def test_scripts_wait_for_the_pods_that_ran(tmp_path: Path) -> None:
     owner, *members = pods("StatefulSet", [RUNNING, PENDING])
     owner["spec"]["updateStrategy"] = {"type": "OnDelete"}
     planned(tmp_path, before(owner, *members), "--wave-nodes", 1)
-    line = "recreate_pods statefulset/web team app=web 'StatefulSet/web ' keys 1"
+    line = "recreate_pods statefulset/web team app=web keys 1"
     assert line in script(tmp_path, "switch")

@@ -17,9 +17,11 @@ ON_DELETE: Final = {"updateStrategy": {"type": "OnDelete"}}
 NOTE: Final = "no controller replaces the pods of {}"
 
 
-def objects(kind: str, spec: Mapping[str, Any], selector: Any = SELECTOR) -> list[dict[str, Any]]:
+def objects(
+    kind: str, spec: Mapping[str, Any], selector: Any = SELECTOR, name: str = "web"
+) -> list[dict[str, Any]]:
     """Two nodes of HAMi, and a workload on one of them with these fields of its spec."""
-    owner, *pods = workload("web", SHARE, ["hami-0", "hami-0"], kind=kind)
+    owner, *pods = workload(name, SHARE, ["hami-0", "hami-0"], kind=kind)
     owner["spec"] |= {"selector": selector, **spec}
     if kind == "ReplicationController":
         owner["apiVersion"] = "v1"
@@ -39,24 +41,23 @@ def moving(
 
 
 @pytest.mark.parametrize(
-    ("kind", "spec", "selector", "owner"),
+    ("kind", "spec", "selector"),
     [
-        ("StatefulSet", ON_DELETE, SELECTOR, "StatefulSet/web "),
-        ("DaemonSet", ON_DELETE, SELECTOR, "DaemonSet/web "),
+        ("StatefulSet", ON_DELETE, SELECTOR),
+        ("DaemonSet", ON_DELETE, SELECTOR),
         (
             "StatefulSet",
             {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}},
             SELECTOR,
-            "StatefulSet/web ",
         ),
-        ("Deployment", {"paused": True}, SELECTOR, "ReplicaSet/"),
-        ("ReplicaSet", {}, SELECTOR, "ReplicaSet/web "),
-        ("ReplicationController", {}, {"app": "web"}, "ReplicationController/web "),
+        ("Deployment", {"paused": True}, SELECTOR),
+        ("ReplicaSet", {}, SELECTOR),
+        ("ReplicationController", {}, {"app": "web"}),
     ],
     ids=["OnDelete", "DaemonSet", "partition", "paused", "ReplicaSet", "ReplicationController"],
 )
 def test_pods_that_no_controller_replaces_are_deleted(
-    tmp_path: Path, kind: str, spec: Mapping[str, Any], selector: Any, owner: str
+    tmp_path: Path, kind: str, spec: Mapping[str, Any], selector: Any
 ) -> None:
     """A restart did nothing, and the check after the wave waited for half an hour."""
     wave, entry = moving(tmp_path, objects(kind, spec, selector))
@@ -65,8 +66,7 @@ def test_pods_that_no_controller_replaces_are_deleted(
     assert any(note.startswith(NOTE.format(f"{kind}/team/web")) for note in wave["notes"])
     for phase, devices in (("switch", "keys"), ("rollback", "claims")):
         text = script(tmp_path, phase, wave["wave"])
-        call = f"recreate_pods {kind.lower()}/web team app=web {owner!r} {devices} 2"
-        assert call.replace("'ReplicaSet/'", "ReplicaSet/") in text
+        assert f"recreate_pods {kind.lower()}/web team app=web {devices} 2\n" in text
         assert "rollout restart" not in text
         assert "wait_for_rollouts" not in text
 
@@ -100,7 +100,7 @@ def test_a_way_back_waits_for_the_pods_that_it_restarted(tmp_path: Path) -> None
     wave, _ = moving(tmp_path, objects("StatefulSet", {}))
 
     lines = [line.strip() for line in script(tmp_path, "rollback", wave["wave"]).splitlines()]
-    restart = lines.index("restart_with_claims statefulset/web team app=web 'StatefulSet/web '")
+    restart = lines.index("restart_with_claims statefulset/web team app=web")
     wait = lines.index("wait_for_rollouts \\")
     assert restart < wait
     assert "statefulset/web team app=web 2" == lines[wait + 1]
@@ -138,8 +138,9 @@ class Scripts:
         *,
         pending: int = 0,
         minute: int = 60,
+        name: str = "web",
     ) -> None:
-        found = objects(kind, spec)
+        found = objects(kind, spec, name=name)
         for pod in found[4 : 4 + pending]:
             pod["status"] = {"phase": "Pending"}
         wave, _ = moving(folder, found)
@@ -199,6 +200,20 @@ def test_only_pods_of_the_workload_are_deleted_and_each_once(tmp_path: Path) -> 
     # As after a script that was stopped: nothing is left to do.
     assert (0, []) == scripts.run("switch")[:2]
     assert (0, ["a", "b", "c"]) == scripts.run("rollback", FROM="claims", TO="keys")[:2]
+
+
+def test_pods_of_deployments_with_other_names_are_left_alone(tmp_path: Path) -> None:
+    """Every ReplicaSet with the labels was taken for one of the Deployment, and a dot for any letter."""
+    scripts = Scripts(tmp_path, "Deployment", {"paused": True}, name="web.a")
+    scripts.show(
+        a="ReplicaSet/web.a-7f keys True",
+        b="ReplicaSet/web.a-canary-7f keys True",
+        c="ReplicaSet/web-a-7f keys True",
+        d="ReplicaSet/other-7f keys True",
+        e="ReplicaSet/web.a-8c keys True",
+    )
+
+    assert (0, ["a", "e"]) == scripts.run("switch")[:2]
 
 
 def test_a_script_stops_at_a_pod_that_does_not_come_back(tmp_path: Path) -> None:
@@ -349,7 +364,7 @@ def test_a_way_back_does_not_count_what_ran_before_it_alone(
 ) -> None:
     """With one pod of three that never ran, new pods that failed looked like it, and the script went on."""
     scripts = Scripts(tmp_path, "Deployment", {})
-    scripts.show(**{f"p{number}": f"ReplicaSet/web {pod}" for number, pod in enumerate(pods)})
+    scripts.show(**{f"p{number}": f"ReplicaSet/web-1 {pod}" for number, pod in enumerate(pods)})
 
     status, _, text = scripts.run("rollback", STATUS="1", WANTED="3")
 

@@ -10,7 +10,8 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import drawbridge
 from testing.documents import api_object, namespace, node
-from testing.migration import hami_node, workload
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
+from testing.plan import planned
 
 WHOLE: Final = {"koordinator.sh/gpu": "100"}
 HALF: Final = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
@@ -101,3 +102,24 @@ def test_other_pods_have_no_note(
     tmp_path: Path, limits: Mapping[str, str], memory: str, spec: Mapping[str, Any]
 ) -> None:
     assert [] == notes(tmp_path, limits, memory, **spec)
+
+
+def test_pods_whose_nodes_get_another_driver_are_offered_no_node_selector(tmp_path: Path) -> None:
+    """The note had a node selector for nodes that never get the driver of their claims."""
+    memory: dict[str, Any] = {"nvidia.com/gpu.memory": "24564"}
+    objects = [
+        *(hami_node(f"hami-{number}") for number in range(2)),
+        *(plugin_node(f"gpu-{number}", **memory) for number in range(2)),
+        namespace("team"),
+        *workload("share", SHARE, ["hami-0"]),
+        *with_selector(workload("infer", {GPU: "1"}, ["hami-0"], schedulerName="hami-scheduler")),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    (note,) = {note for wave in plan["waves"] for note in wave["notes"] if "smaller cards" in note}
+    assert note == (
+        "pods of Deployment/team/infer leave their cards of 40Gi, and may get smaller cards: they request whole cards or "
+        "a percentage, their nodes get no driver of such claims, and gpu-0, gpu-1 with cards of 24564Mi get it; a node "
+        "selector would leave them without a node, so request an amount of memory before this wave if they need more"
+    )

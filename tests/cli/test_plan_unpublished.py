@@ -7,8 +7,16 @@ from typing import Any, Final
 import pytest
 
 from testing.builders import HAMI, hami_gpu
-from testing.documents import device, device_class, namespace, node, resource_slice
-from testing.migration import GPU, SHARE, daemon_set, hami_node, plugin_node, workload
+from testing.documents import api_object, device, device_class, namespace, node, resource_slice
+from testing.migration import (
+    GPU,
+    SHARE,
+    daemon_set,
+    hami_node,
+    plugin_node,
+    running_job,
+    workload,
+)
 from testing.plan import Objects, failed_before, held_objects, planned, waves
 
 NVIDIA: Final = "gpu.nvidia.com"
@@ -167,3 +175,158 @@ def test_a_wave_does_not_drain_pods_whose_next_ones_get_claims_of_another_driver
 
     assert "Deployment/team/llm" not in failed_before(tmp_path, before)
     assert EARLY in failed_before(tmp_path, opted_in)["Deployment/team/llm"]
+
+
+def test_a_namespace_is_opted_in_early_in_vain_where_an_idle_node_brings_the_driver_first(
+    tmp_path: Path,
+) -> None:
+    """The plan held the namespace, and the checks before its wave failed, though this wave was the cure."""
+    idle = plugin_node("gpu-2", pool="infer")
+    objects = mixed(*published("hami-9", HAMI), CLASS, PLUGIN, DRIVER, idle, team=OPT_IN)
+    own = [entry for entry in objects if not entry["metadata"]["name"].startswith("hami")]
+
+    assert {} == held_objects(planned(tmp_path, objects))
+    (first, *_), _ = waves(planned(tmp_path, own))[0]
+    assert "gpu-2" == first
+    assert "Deployment/team/llm" not in failed_before(tmp_path, objects)
+
+
+@pytest.mark.parametrize("kind", ["CronJob", "Job"])
+def test_a_namespace_with_an_early_opt_in_is_named_where_a_workload_starts_pods_before_the_cure(
+    tmp_path: Path, kind: str
+) -> None:
+    """Its next pods get claims of HAMi today, and no node that is drained before the cure has one of it."""
+    container = {"name": "c", "image": "a", "resources": {"limits": {GPU: "1"}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    spec = {"schedule": "0 2 * * *", "jobTemplate": {"spec": {"template": template}}}
+    later = {**api_object("CronJob", "nightly", "team", spec=spec), "apiVersion": "batch/v1"}
+    idle = plugin_node("gpu-2", pool="infer")
+    job, *pods = running_job("nightly", {GPU: "1"}, ["gpu-1"])
+    job["spec"]["completions"] = 10
+    own = [later] if kind == "CronJob" else [job, *pods]
+    objects = mixed(*published("hami-9", HAMI), CLASS, PLUGIN, DRIVER, idle, *own, team=OPT_IN)
+
+    assert f"{kind}/team/nightly" in held_objects(planned(tmp_path, objects))["Namespace//team"]
+    assert f"{kind}/team/nightly" not in failed_before(tmp_path, objects)
+
+
+def test_a_wave_that_drains_pods_before_it_brings_the_driver_says_how_to_keep_their_keys(
+    tmp_path: Path,
+) -> None:
+    before = mixed(CLASS, PLUGIN, DRIVER)
+    planned(
+        tmp_path, [entry for entry in before if not entry["metadata"]["name"].startswith("hami")]
+    )
+    opted_in = mixed(*published("hami-9", HAMI), CLASS, PLUGIN, DRIVER, team=OPT_IN)
+
+    message = failed_before(tmp_path, opted_in)["Deployment/team/llm"]
+
+    assert "kubectl label namespace team drawbridge.internal/translate-" in message
+    assert message.count("plan again") == 1
+
+
+def test_a_namespace_whose_pods_have_claims_keeps_its_label(tmp_path: Path) -> None:
+    """Without the label these would come again with device keys."""
+    objects = mixed(*published("hami-9", HAMI), CLASS, team=OPT_IN)
+    pod = next(entry for entry in objects if entry["metadata"]["name"] == "share-0")
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    served = {**pod, "spec": {**pod["spec"], "nodeName": "hami-9", "resourceClaims": claims}}
+
+    def fix(*own: Mapping[str, Any]) -> str:
+        plan = planned(tmp_path, own)
+        fixes = {held["object"]: held["fix"] for held in plan["held"]}
+        return str(fixes["Namespace//team"])
+
+    assert "kubectl label namespace team drawbridge.internal/translate-" in fix(*objects)
+    with_claims = [served if entry is pod else entry for entry in objects]
+    assert 'the label drawbridge.internal/translate: "false"' in fix(*with_claims)
+
+
+# --- pods that come later -------------------------------------------------------------------------
+
+_RUNS: Final = "the next pods of CronJob/team/nightly find no node with devices until wave 2"
+
+
+def with_later_shares(hami: int, kind: str = "CronJob") -> list[Mapping[str, Any]]:
+    """Idle nodes of HAMi, and busy ones of NVIDIA, with a namespace that has whole GPUs, and shares later."""
+    container = {"name": "c", "image": "a", "resources": {"limits": SHARE}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    spec = {"template": template, "suspend": True}
+    if kind == "CronJob":
+        spec = {"schedule": "0 2 * * *", "jobTemplate": {"spec": {"template": template}}}
+    later = {**api_object(kind, "nightly", "team", spec=spec), "apiVersion": "batch/v1"}
+    return [
+        *(hami_node(f"hami-{number}") for number in range(hami)),
+        *(plugin_node(f"gpu-{number}", pool="infer") for number in range(2)),
+        *(namespace("team"), namespace("other"), later),
+        *workload("llm", {GPU: "1"}, ["gpu-0"], nodeSelector={"pool": "infer"}),
+        *running_job("train", {GPU: "1"}, ["gpu-0", "gpu-1"], namespace="other"),
+    ]
+
+
+def last_switch(plan: dict[str, Any], place: str) -> int:
+    """Return the last wave that switches a node of this prefix."""
+    return max(
+        number
+        for number, (nodes, _) in enumerate(waves(plan), start=1)
+        if any(name.startswith(place) for name in nodes)
+    )
+
+
+def notes(plan: dict[str, Any]) -> str:
+    return "\n".join(note for wave in plan["waves"] for note in wave["notes"])
+
+
+@pytest.mark.parametrize("kind", ["CronJob", "Job"])
+@pytest.mark.parametrize("wave_nodes", [1, 2, 20])
+def test_a_node_stays_for_later_shares_until_their_namespace_is_opted_in(
+    tmp_path: Path, wave_nodes: int, kind: str
+) -> None:
+    """The last node of HAMi was switched before, and the runs found none until a training had ended."""
+    plan = planned(tmp_path, with_later_shares(3, kind), "--wave-nodes", wave_nodes)
+
+    assert {} == held_objects(plan)
+    assert first_wave(plan, "hami-") < first_wave(plan, "team") < last_switch(plan, "hami-")
+    assert "find no node with devices" not in notes(plan)
+    if wave_nodes > 2:
+        assert (
+            f"no larger: {kind}/team/nightly needs hami-0 for its next pods until its namespace is opted in"
+            in notes(plan)
+        )
+
+
+@pytest.mark.parametrize(("wave_nodes", "is_together"), [(1, False), (2, True)])
+def test_the_only_node_for_later_shares_is_switched_with_their_namespace(
+    tmp_path: Path, wave_nodes: int, *, is_together: bool
+) -> None:
+    """No other node would serve their claims; a wave without room for it has a note on the pods."""
+    plan = planned(tmp_path, with_later_shares(1), "--wave-nodes", wave_nodes)
+
+    assert {} == held_objects(plan)
+    assert is_together is (last_switch(plan, "hami-") == first_wave(plan, "team"))
+    assert is_together is (_RUNS not in notes(plan))
+    assert [["hami-0"], ["gpu-1", "hami-0"]][is_together] == waves(plan)[0][0]
+
+
+def test_a_node_for_later_shares_comes_with_the_next_nodes(tmp_path: Path) -> None:
+    """It had a wave of its own, though another node without work came after it."""
+    idle = [entry for entry in with_later_shares(2) if entry["metadata"]["name"][:5] != "train"]
+    names = [f"gpu-{number}" for number in range(3)]
+    busy = workload("web", {GPU: "1"}, names, namespace="other", nodeSelector={"pool": "infer"})
+
+    plan = planned(tmp_path, [*idle, plugin_node("gpu-2", pool="infer"), *busy], "--wave-nodes", 2)
+
+    assert {} == held_objects(plan)
+    assert ["hami-1"] == waves(plan)[0][0]
+    assert ["team"] == waves(plan)[1][1]
+    assert [1, 2, 2] == [len(nodes) for nodes, _ in waves(plan)]
+
+
+def test_the_wave_before_a_node_for_later_shares_says_why_that_comes_later(tmp_path: Path) -> None:
+    """It said that the node's work would keep its namespaces waiting, and the node had none."""
+    plan = planned(tmp_path, with_later_shares(3), "--wave-nodes", 2)
+
+    (wave,) = [wave for wave in plan["waves"] if wave["namespaces"] == ["team"]]
+    kept = "CronJob/team/nightly needs hami-2 for its next pods until its namespace is opted in"
+    assert f"no larger: {kept}" in wave["notes"]
+    assert "would wait for the work" not in notes(plan)

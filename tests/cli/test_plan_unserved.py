@@ -7,7 +7,7 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from testing.documents import namespace, node
+from testing.documents import api_object, namespace, node
 from testing.migration import GPU, SHARE, daemon_set, hami_node, plugin_node, workload
 from testing.plan import call, document, held_objects, planned, waves
 
@@ -346,6 +346,60 @@ def test_a_pod_that_no_node_takes_after_its_wave_waits_for_ever_in_every_sentenc
 
 def _names(nodes: list[dict[str, Any]]) -> list[str]:
     return [entry["name"] for entry in nodes]
+
+
+# --- nodes that would be switched in vain ---------------------------------------------------------
+
+_BAD: Final = "pods of Deployment/team/bad keep device keys and would lack "
+
+
+def test_a_node_in_vain_names_the_pods_that_need_it(tmp_path: Path) -> None:
+    """It named nobody, and no pod without claims, either."""
+    refused = workload("bad", {GPU: "1.5"}, ["hami-0"], namespace="team")
+
+    plan = planned(
+        tmp_path, [hami_node("hami-0"), hami_node("hami-1"), namespace("team"), *refused]
+    )
+
+    reason = held_objects(plan)["Node//hami-1"]
+    assert f"no pod with claims would use its devices, and {_BAD}them" == reason
+
+
+def test_a_node_in_vain_names_the_pods_that_wait_for_its_claims(tmp_path: Path) -> None:
+    """It said that no pod with claims would use its devices."""
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    container = {"name": "c", "image": "a", "resources": {"claims": [{"name": "gpu"}]}}
+    spec = {"containers": [container], "resourceClaims": claims}
+    pod = {**api_object("Pod", "infer", "native", spec=spec), "status": {"phase": "Pending"}}
+    request = {"name": "gpu", "exactly": {"deviceClassName": HAMI}}
+    template_spec = {"spec": {"devices": {"requests": [request]}}}
+    template = api_object("ResourceClaimTemplate", "gpu", "native", spec=template_spec)
+    objects = [pod, {**template, "apiVersion": "resource.k8s.io/v1"}, namespace("native")]
+    refused = workload("bad", {GPU: "1.5"}, ["hami-0"], namespace="team")
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *refused, *objects])
+
+    waiting = "Pod/native/infer waits for claims with such devices, but "
+    assert f"{waiting}{_BAD}its devices" == held_objects(plan)["Node//hami-1"]
+
+
+def test_a_node_in_vain_is_of_use_to_pods_of_whole_devices(tmp_path: Path) -> None:
+    """Kubernetes serves these on both sides, so it is not said that nobody would use it."""
+    whole = workload("llm", {GPU: "1"}, ["gpu-0", "gpu-0"], namespace="native")
+    refused = workload("bad", {GPU: "1.5"}, [""], namespace="team")
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+
+    plan = planned(
+        tmp_path,
+        [*nodes, namespace("team"), namespace("native"), *refused, *whole],
+        "--wave-nodes",
+        1,
+    )
+
+    assert [f"{_BAD}its devices"] == [
+        reason for name, reason in held_objects(plan).items() if name.startswith("Node//")
+    ]
 
 
 # --- nodes that a person has taken out of service -------------------------------------------------

@@ -235,7 +235,7 @@ def test_an_invalid_line_does_not_keep_others_from_being_converted(tmp_path: Pat
 def test_the_yaml_can_be_applied_again(tmp_path: Path) -> None:
     result = convert(tmp_path, quota({"requests.nvidia.com/gpu": "64"}), output="yaml")
 
-    (document,) = yaml.safe_load_all(result.stdout)
+    (document,) = yaml.load_all(result.stdout, Loader=yaml.CSafeLoader)
     assert document["metadata"] == {"name": "gpus", "namespace": "team"}
     assert "status" not in document
     again = convert(tmp_path, document, output="yaml")

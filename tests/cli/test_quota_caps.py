@@ -17,7 +17,7 @@ GPU, MEMORY, PERCENT = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem
 @pytest.fixture
 def cluster(tmp_path: Path) -> Path:
     """The cluster of the example, with 40Gi for a request and 20Gi for a device of it."""
-    documents = list(yaml.safe_load_all((QUOTA / "cluster.yaml").read_text()))
+    documents = list(yaml.load_all((QUOTA / "cluster.yaml").read_text(), Loader=yaml.CSafeLoader))
     (quota,) = (document for document in documents if document["kind"] == "DeviceQuota")
     (memory,) = (limit for limit in quota["spec"]["limits"] if limit["name"] == "memory")
     memory |= {"perRequest": "40Gi", "perDevice": "20Gi"}

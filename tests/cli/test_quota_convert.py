@@ -359,7 +359,7 @@ def test_without_a_target_numbers_stay_resource_quotas_and_the_rest_become_devic
 
     result = convert(tmp_path, resource_quota(hard), form="yaml")
 
-    core, device = yaml.safe_load_all(result.stdout)
+    core, device = yaml.load_all(result.stdout, Loader=yaml.CSafeLoader)
     assert result.exit_code == 0
     assert core["kind"] == "ResourceQuota"
     assert "gpu.amd.com.deviceclass.resource.k8s.io/devices" in core["spec"]["hard"]

@@ -19,7 +19,7 @@ HAMI: Final = "hami-core-gpu.project-hami.io"
 
 
 def cluster(*, without: str = "") -> list[Document]:
-    documents = list(yaml.safe_load_all(CLUSTER.read_text()))
+    documents = list(yaml.load_all(CLUSTER.read_text(), Loader=yaml.CSafeLoader))
     return [document for document in documents if document["kind"] != without]
 
 

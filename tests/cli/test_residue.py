@@ -100,6 +100,43 @@ def test_what_is_left_is_named(tmp_path: Path, objects: Objects, code: str, left
     assert f"[{code}]: {named}" in " ".join(residue(tmp_path, objects, "text")[1].split())
 
 
+@pytest.mark.parametrize(
+    ("limits", "codes"),
+    [(SHARE, ["podsWithoutClaims"]), ({GPU: "1"}, []), ({GPU: "1.5"}, ["untranslatable"])],
+)
+def test_pods_of_a_kind_without_a_template_are_what_the_webhook_makes_of_them(
+    tmp_path: Path, limits: Mapping[str, str], codes: list[str]
+) -> None:
+    """All of them were said to get no claims, and shares do get some."""
+    _, pod = workload("chat", limits, ["a"], kind="ModelServer")
+    pod["metadata"]["ownerReferences"][0]["apiVersion"] = "example.com/v1"
+
+    answer = json.loads(residue(tmp_path, [*DONE, pod])[1])["residue"]
+
+    assert codes == [entry["code"] for entry in answer]
+
+
+def test_the_fix_of_a_workload_beside_a_quota_is_the_command_that_tells_of_it(
+    tmp_path: Path,
+) -> None:
+    """An assessment counts quotas as converted unless it is told otherwise, and had no word on the workload."""
+    quota = api_object("ResourceQuota", "gpus", "team", spec={"hard": {f"requests.{GPU}": "4"}})
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml([*DONE, *moved(), quota]))
+
+    (entry,) = json.loads(residue(tmp_path, [*DONE, *moved(), quota])[1])["residue"]
+    outcomes = [
+        workload["outcome"]
+        for flags in ((), ("--quotas", "as-they-are"))
+        for workload in json.loads(
+            drawbridge("assess", "--snapshot", file, *flags, "-o", "json").stdout
+        )["workloads"]
+    ]
+
+    assert ("untranslatable", True) == (entry["code"], "--quotas as-they-are" in entry["fix"])
+    assert ["translated", "refused"] == outcomes
+
+
 def test_a_translated_pod_without_a_controller_is_not_left(tmp_path: Path) -> None:
     written = api_object(
         "Pod",
@@ -107,7 +144,7 @@ def test_a_translated_pod_without_a_controller_is_not_left(tmp_path: Path) -> No
         "other",
         spec={"containers": [{"name": "c", "image": "a", "resources": {"limits": SHARE}}]},
     )
-    *templates, translated = yaml.safe_load_all(translate(written).stdout)
+    *templates, translated = yaml.load_all(translate(written).stdout, Loader=yaml.CSafeLoader)
 
     before = json.loads(residue(tmp_path, [*DONE, written])[1])["residue"]
     after = residue(tmp_path, [*DONE, translated, *templates])

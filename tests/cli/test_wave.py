@@ -434,7 +434,7 @@ async def test_what_was_not_begun_is_not_taken_back(migration: Migration) -> Non
     result = await migration.wave("back")
 
     assert 0 == result.exit_code, result.output
-    calls = migration.cluster.lines("kubectl")
+    calls = [call for call in migration.cluster.lines("kubectl") if "kubectl get " not in call]
     begin = calls.index("kubectl uncordon hami-2") + 1
     assert ["label node", "uncordon hami-0", "cordon hami-2"] == [
         " ".join(call.split()[1:3]) for call in calls[begin : begin + 3]
@@ -517,7 +517,7 @@ async def test_the_answer_is_a_document_on_demand(migration: Migration) -> None:
     assert "wave 1 of 2, 2 of 3 nodes, 2 of 2 workloads" == document["progress"]
     assert document["samePlan"]
     assert "wave-2/preflight.sh preflight" == document["next"][0]
-    assert "wave-1/rollback.sh namespaces" == document["back"][0]
+    assert "wave-1/rollback.sh begin" == document["back"][0]
 
 
 def _not_a_plan(plan: Path) -> None:
@@ -573,5 +573,5 @@ def test_a_command_that_outlives_its_call_is_waited_for(written_plan: Path) -> N
         other = threading.Thread(target=enter)
         other.start()
         assert not entered.wait(0.3)
-    other.join(10)
+    other.join(60)
     assert entered.is_set()

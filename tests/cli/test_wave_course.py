@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from cli.runbooks.wave_course import step_lines
+from cli.runbooks.wave_course import group_title, step_lines
 from clusterstate.wave_record import (
     Direction,
     StepState,
@@ -187,14 +187,14 @@ def test_checks_before_a_wave_leave_the_cluster_between_waves(
 def with_quotas(part: WaveSteps) -> WaveSteps:
     """Return the steps of a wave that also changes quotas, in both directions."""
     preflight, *switch = part.forward
-    begin = [
-        Step(script=f"{script}.sh", kind=StepKind.BEGIN) for script in ("wave-1/switch", "rollback")
-    ]
-    return msgspec.structs.replace(
-        part,
-        forward=(preflight, begin[0], *switch),
-        backward=(begin[1], *part.backward),
-    )
+    begin = Step(script="wave-1/switch.sh", kind=StepKind.BEGIN)
+    return msgspec.structs.replace(with_checks(part), forward=(preflight, begin, *switch))
+
+
+def with_checks(part: WaveSteps) -> WaveSteps:
+    """Return the steps of a wave with checks before it is taken back."""
+    begin = Step(script="wave-1/rollback.sh", kind=StepKind.BEGIN)
+    return msgspec.structs.replace(part, backward=(begin, *part.backward))
 
 
 @pytest.mark.parametrize(
@@ -214,6 +214,74 @@ def test_quotas_get_their_lines_back_before_a_namespace_has_moved(
     part = with_quotas(steps(1, *nodes))
 
     assert want == [step.name for step in taken_back(part, reached)]
+
+
+@pytest.mark.parametrize(
+    ("reached", "want"),
+    [
+        (1, []),
+        (2, ["begin", "uncordon/a"]),
+        (3, ["begin", "wait/a", "drain/a", "uncordon/a"]),
+        (5, ["begin", "namespaces", "wait/a", "drain/a", "uncordon/a"]),
+    ],
+)
+def test_the_checks_before_a_way_back_are_run_whatever_the_wave_began_with(
+    reached: int, want: list[str]
+) -> None:
+    """Without quotas in the switch the node was drained unchecked, and pods got devices of a driver on its way out."""
+    part = with_checks(steps(1, "a"))
+
+    assert want == [step.name for step in taken_back(part, reached)]
+
+
+def test_a_person_confirms_the_checks_before_a_way_back_as_checks() -> None:
+    course = msgspec.structs.replace(COURSE, parts=(COURSE.parts[0], with_checks(steps(1, "a"))))
+    going = next_tasks(course, None)
+    assert not isinstance(going, Refusal)
+    drained = going[3]
+    record = build_record(course, drained, StepState.DONE, digest=DIGEST, who="ada", when="now")
+
+    tasks = back_tasks(course, record)
+
+    assert not isinstance(tasks, Refusal)
+    assert "wave 1 of 1, back, step 1 of 4: checks, and lines of quotas" == group_title(
+        tasks[:1], course.waves
+    )
+
+
+@pytest.mark.parametrize(
+    ("reached", "want"),
+    [
+        (2, ["uncordon/a"]),
+        (3, ["wait/a", "drain/a", "uncordon/a", "end"]),
+        (5, ["namespaces", "wait/a", "drain/a", "uncordon/a", "end"]),
+    ],
+)
+def test_a_way_back_that_drains_a_node_waits_for_its_pods(reached: int, want: list[str]) -> None:
+    """A switch that had stopped at a node had opted nothing in, so pods with claims waited for ever."""
+    part = with_waits(steps(1, "a"))
+
+    assert want == [step.name for step in taken_back(part, reached)]
+
+
+def test_a_person_confirms_the_last_step_of_a_way_back_as_a_wait() -> None:
+    course = msgspec.structs.replace(COURSE, parts=(COURSE.parts[0], with_waits(steps(1, "a"))))
+    going = next_tasks(course, None)
+    assert not isinstance(going, Refusal)
+    record = build_record(course, going[3], StepState.DONE, digest=DIGEST, who="ada", when="now")
+
+    tasks = back_tasks(course, record)
+
+    assert not isinstance(tasks, Refusal)
+    assert "wave 1 of 1, back, step 4 of 4: pods that wait for a node" == group_title(
+        tasks[-1:], course.waves
+    )
+
+
+def with_waits(part: WaveSteps) -> WaveSteps:
+    """Return the steps of a wave with waits once it is taken back."""
+    end = Step(script="wave-1/rollback.sh", kind=StepKind.END)
+    return msgspec.structs.replace(part, backward=(*part.backward, end))
 
 
 def test_a_drain_that_was_begun_is_taken_back_even_if_its_wait_is_repeated() -> None:

@@ -53,6 +53,7 @@ from translation.cluster.snapshot import WideMapping
 DAEMON_SETS: Final = "daemonsets"
 PODS: Final = "pods"
 BUDGETS: Final = "poddisruptionbudgets"
+AGAIN: Final = "plan again from a new snapshot"
 _UNPLACED: Final = (
     "no other node takes it or has the CPU and memory: it waits until a node that takes it is back"
 )
@@ -122,9 +123,11 @@ def check_before(
     if not any(check.state is State.FAILED for check in checks):
         drained = drain(wave)
         checks += [
-            failed_check(workload, f"{reason}: plan again from a new snapshot")
-            for workload, reason in (*drained.unserved.items(), *drained.early.items())
+            failed_check(workload, f"{reason}: {AGAIN}")
+            for workload, reason in drained.unserved.items()
         ]
+        checks += [failed_check(workload, message) for workload, message in drained.early.items()]
+        checks += [failed_check(quota, message) for quota, message in drained.uncounted.items()]
         capacity = f"Wave//{wave.wave}"
         if drained.misfit:
             checks.append(
@@ -196,7 +199,7 @@ def _check_environment(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Ch
         elif reason:
             yield failed_check(f"Node//{node.name}", reason)
     for reference, manager in read_managed(view.objects, plan).items():
-        if not changes(wave, reference):
+        if not changes(plan, wave, reference):
             continue
         is_reverted = manager in REVERTING and plan.format != KUSTOMIZE
         check = failed_check if is_reverted else note_check
@@ -419,7 +422,7 @@ def _gone_notes(wave: Wave, view: ClusterView) -> Iterator[Check]:
 
 def _quota_notes(plan: Plan, wave: Wave) -> Iterator[Check]:
     """Yield the joint effect of the quotas that a wave applies."""
-    for namespace in wave.opted_in:
+    for namespace in plan.quota_namespaces(wave):
         for file in plan.quotas.get(namespace, ()):
             for effect in plan.quota_effects.get(file, ()):
                 name = file.removeprefix(f"{namespace}.").removesuffix(".yaml")

@@ -21,6 +21,7 @@ from migration.assessment.evidence import (
 )
 from migration.assessment.outcomes import CREATED_AGAIN
 from migration.assessment.workloads import Workload, group_workloads
+from migration.plan.checks.hami_register import left_register
 from migration.plan.facts.ready_pods import (
     has_claims,
     is_running,
@@ -29,7 +30,7 @@ from migration.plan.facts.ready_pods import (
     wanted_pods,
 )
 from migration.plan.facts.rollouts import has_given_up, has_rolled_out
-from migration.plan.facts.work import RUN_TO_COMPLETION, read_work
+from migration.plan.facts.work import read_work, runs_out
 from migration.plan.model.plan import RUN_OUT, Plan, PlannedNode, PlannedWork, PlannedWorkload, Wave
 
 _GONE: Final = "it is gone"
@@ -83,13 +84,17 @@ class DrainAnswer(msgspec.Struct, frozen=True, kw_only=True):
         misfit: The reason why those with devices find none elsewhere; empty where they do.
         unplaced_pods: Those without devices that no other node takes or has room for, as `Pod/namespace/name`.
         unserved: Workload whose pods run, and that no node would serve once it is opted in, to the reason.
-        early: Workload whose next pods would get claims, since its driver publishes no GPUs yet, to the reason.
+        early: Workload whose next pods would get claims, since its driver publishes no GPUs yet, to the reason with its
+            fix.
+        uncounted: ResourceQuota that does not count the claims that evicted pods get by a label from before, and that no
+            script of the wave changes, to the reason with its fix.
     """
 
     misfit: str
     unplaced_pods: tuple[str, ...] = ()
     unserved: Mapping[str, str] = {}
     early: Mapping[str, str] = {}
+    uncounted: Mapping[str, str] = {}
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +170,10 @@ def check_wave(plan: Plan, wave: Wave, view: ClusterView) -> WaveAnswer:
         *(_check_opted_in(namespace, view) for namespace in wave.namespaces),
         *(_check_selective(part.namespace, view) for part in wave.partial_namespaces),
         *(_check_workload(workload, view) for workload in wave.workloads),
+        *(
+            _check_workload(workload, view, may_have_keys=True)
+            for workload in wave.evicted_workloads
+        ),
         *_check_daemon_pods(wave, view),
     ]
     return WaveAnswer(wave=wave.wave, checks=tuple(checks))
@@ -224,7 +233,9 @@ def check_switched(node: PlannedNode, view: ClusterView) -> Check:
             reference, f"no device has the uuid {join_names(missing)}, which it had before"
         )
     total = sum(map(len, by_driver.values()))
-    return ok_check(reference, f"{total} devices are published, and no device plugin is left")
+    register = left_register(document)
+    text = f"{total} devices are published, and no device plugin is left{register}"
+    return note_check(reference, text) if register else ok_check(reference, text)
 
 
 def _check_schedulable(node: PlannedNode, view: ClusterView) -> Check:
@@ -281,8 +292,10 @@ def is_gone(workload: PlannedWorkload, view: ClusterView) -> bool:
     return group is None or not (group.pods or group.owner)
 
 
-def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
-    """Check that the pods of a workload run, with the claims that they have to have."""
+def _check_workload(
+    workload: PlannedWorkload, view: ClusterView, *, may_have_keys: bool = False
+) -> Check:
+    """Check that the pods of a workload run, with the claims that they have to have, or with device keys."""
     kind = workload.object.partition("/")[0]
     group = view.groups.get(workload.object)
     if group is None or is_gone(workload, view):
@@ -309,7 +322,8 @@ def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
             f"{join_names(without)}; they get claims when they are created again",
         )
     lacked_pods = workload.ready_pods is not None and workload.ready_pods < expected_count
-    if workload.is_translated and without and kind not in RUN_OUT and not workload.ends:
+    has_claims_late = workload.is_translated and kind not in RUN_OUT and not workload.ends
+    if without and has_claims_late and not may_have_keys:
         if (
             lacked_pods
             and has_given_up(group)
@@ -352,7 +366,7 @@ def _check_missing_pods(
         running: These pods.
         others: Those that do not run, or are not ready.
     """
-    if others and all(map(_runs_out, others)):
+    if others and all(map(runs_out, others)):
         return note_check(
             workload.object,
             f"{text}: nothing waits for {_names(others)}, since pods that run to their end may begin later",
@@ -364,13 +378,6 @@ def _check_missing_pods(
             f"{_names(others)}",
         )
     return waiting_check(workload.object, text)
-
-
-def _runs_out(pod: SourceObject) -> bool:
-    """Return True if a pod is of a Job, or ends by itself."""
-    owners = map(mapping_at, list_at(pod.document, "metadata", "ownerReferences"))
-    policy = mapping_at(pod.document, "spec").get("restartPolicy")
-    return policy in RUN_TO_COMPLETION or any(owner.get("kind") in RUN_OUT for owner in owners)
 
 
 def _names(pods: Sequence[SourceObject]) -> str:

@@ -30,6 +30,7 @@ def check_unchanged(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check
         value = text_map(document, "metadata", "labels").get(TRANSLATE_LABEL)
         if document is not None and value not in expected:
             yield _changed(f"Namespace//{namespace}", f"label {TRANSLATE_LABEL}", value, expected)
+    for namespace in plan.quota_namespaces(wave):
         yield from _check_quotas(plan, namespace, view)
     for workload in wave.workloads:
         group = view.groups.get(workload.object)

@@ -106,6 +106,7 @@ def read_managed(objects: Iterable[SourceObject], plan: Plan) -> dict[str, str]:
     """Return `Kind/namespace/name` to the manager, for the objects that a plan changes."""
     plugins = {(entry.namespace, entry.name) for entry in plan.plugins}
     namespaces = {name for wave in plan.waves for name in wave.opted_in}
+    with_quotas = {name for wave in plan.waves for name in plan.quota_namespaces(wave)}
     labelled = {
         workload.object for wave in plan.waves for workload in wave.workloads if workload.labelled
     }
@@ -123,7 +124,7 @@ def read_managed(objects: Iterable[SourceObject], plan: Plan) -> dict[str, str]:
             )
             or (
                 source.kind == "ResourceQuota"
-                and source.namespace in namespaces
+                and source.namespace in with_quotas
                 and (
                     (source.namespace, source.name) in quotas
                     or _is_converted(plan, source.namespace, source.name)
@@ -311,7 +312,7 @@ def environment_notes(
         yield f"node pool {pool}: new nodes come with the device plugin; {way}"
     for reference, manager in plan.managed.items():
         kind = reference.partition("/")[0]
-        is_of_wave = changes(wave, reference)
+        is_of_wave = changes(plan, wave, reference)
         is_prepared = kind in {"DeviceClass", DAEMON_SET} and wave.wave == 1
         if is_of_wave or is_prepared:
             yield managed_note(plan, reference, manager, objects)
@@ -393,13 +394,13 @@ def _autoscaler_topics(
     return topics
 
 
-def changes(wave: Wave, reference: str) -> bool:
+def changes(plan: Plan, wave: Wave, reference: str) -> bool:
     """Return True if a wave changes an object, given as `Kind/namespace/name`."""
     kind, namespace, name = reference.split("/", 2)
     if kind == "Namespace":
         return name in wave.opted_in
     if kind == "ResourceQuota":
-        return namespace in wave.opted_in
+        return namespace in plan.quota_namespaces(wave)
     return any(workload.labelled and workload.object == reference for workload in wave.workloads)
 
 

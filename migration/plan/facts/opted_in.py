@@ -1,12 +1,15 @@
 """Namespaces and workloads that are opted in already. Pure."""
 
-from collections.abc import Iterable, Iterator
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
-from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
+from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.evidence import mapping_at
 from migration.assessment.workloads import Workload
+from migration.plan.facts.ready_pods import has_claims
 
 
 def selected_workloads(
@@ -14,13 +17,12 @@ def selected_workloads(
 ) -> frozenset[str]:
     """Return the workloads that have claims in namespaces that move in parts, as `Kind/namespace/name`."""
     selective = labelled_namespaces(objects, TRANSLATE_SELECTED)
-    labels = ("spec", "template", "metadata", "labels")
     return frozenset(
         group.key.reference
         for group in groups
         if group.key.namespace in selective
         and group.owner is not None
-        and mapping_at(group.owner.document, *labels).get(TRANSLATE_LABEL) == "true"
+        and _template_labels(group.owner).get(TRANSLATE_LABEL) == "true"
     )
 
 
@@ -34,6 +36,45 @@ def opted_out_workloads(groups: Iterable[Workload]) -> frozenset[str]:
             mapping_at(pod, "metadata", "labels").get(TRANSLATE_LABEL) == "false" for pod in pods
         )
     )
+
+
+def namespaces_with_claims(
+    groups: Iterable[Workload], with_keys: Collection[str]
+) -> frozenset[str]:
+    """Return the namespaces with pods that have claims by their label, rather than claims of their own.
+
+    Args:
+        groups: All workloads. One without a template that is read has no device keys once its pods have claims.
+        with_keys: Those with device keys, as `Kind/namespace/name`.
+    """
+    return frozenset(
+        group.key.namespace
+        for group in groups
+        for pod in group.pods
+        if has_claims(pod)
+        and (
+            group.key.reference in with_keys
+            or REQUEST_ANNOTATION in mapping_at(pod.document, "metadata", "annotations")
+        )
+    )
+
+
+def remove_label(namespaces: Iterable[str]) -> str:
+    """Return the way back from a label that opts in before any pod has claims by it."""
+    commands = [
+        shlex.join(("kubectl", "label", "namespace", name, f"{TRANSLATE_LABEL}-"))
+        for name in namespaces
+    ]
+    return (
+        f"take the label off ({'; '.join(commands)}), so that new pods have device keys until a wave opts them in; then plan again "
+        "from a new snapshot"
+    )
+
+
+def _template_labels(owner: SourceObject) -> Mapping[str, Any]:
+    """Return the labels of a workload's pod template; other kinds than those of Kubernetes may have one at its usual path."""
+    path = pod_path(owner.api_version, owner.kind) or ("spec", "template")
+    return mapping_at(owner.document, *path, "metadata", "labels")
 
 
 def _new_pods(group: Workload) -> Iterator[object]:

@@ -104,6 +104,38 @@ def removable_lines(replaced_lines: Iterable[ReplacedLines]) -> tuple[ReplacedLi
     )
 
 
+def early_quota_namespaces(
+    opted_in: Iterable[AssessedWorkload],
+    quotas: Iterable[ConvertedQuota],
+    replaced_lines: Iterable[ReplacedLines],
+) -> tuple[str, ...]:
+    """Return the namespaces with pods to come that their quotas do not count yet.
+
+    Args:
+        opted_in: The workloads with next pods that get claims by a label of today.
+        quotas: The cluster's quotas, as the plan leaves them.
+        replaced_lines: The lines that a wave removes, since DeviceQuotas count both sides.
+    """
+    namespaces = {workload.key.namespace for workload in opted_in}
+    changed = {*quota_files(quotas), *(entry.namespace for entry in replaced_lines)}
+    return tuple(sorted(namespaces & changed))
+
+
+def with_early_quotas(waves: Iterable[Wave], namespaces: Sequence[str]) -> Iterator[Wave]:
+    """Yield the waves, the first with a note on quotas that it changes for pods of namespaces opted in already."""
+    for number, wave in enumerate(waves):
+        if number or not namespaces:
+            yield wave
+            continue
+        label, verb = ("namespace", "has") if len(namespaces) == 1 else ("namespaces", "have")
+        note = (
+            f"{label} {join_names(namespaces)} {verb} pods that are opted in already, and quotas that do not count the claims "
+            "of new ones yet (quotaNotCounted): switch.sh of this wave changes these quotas before any drain, and no "
+            "rollback.sh takes that back"
+        )
+        yield msgspec.structs.replace(wave, notes=(*wave.notes, note))
+
+
 def with_uncounted_quotas(
     wave: Wave, quotas: Iterable[ConvertedQuota], workloads: Iterable[AssessedWorkload]
 ) -> Wave:

@@ -55,7 +55,7 @@ def replaces_pods_that_ran(
     return replaced >= ready_pods or (
         replaced > 0
         and len(running) >= ready_pods
-        and not any(node_of(pod) and not _is_leaving(pod) for pod in others)
+        and not any(node_of(pod) and not is_leaving(pod) for pod in others)
     )
 
 
@@ -111,8 +111,9 @@ def _is_sound(pod: SourceObject) -> bool:
         for entry in conditions
         if isinstance(entry, Mapping) and entry.get("type") == "Ready"
     ]
-    return (not ready or ready[0] == "True") and not _is_leaving(pod)
+    return (not ready or ready[0] == "True") and not is_leaving(pod)
 
 
-def _is_leaving(pod: SourceObject) -> bool:
+def is_leaving(pod: SourceObject) -> bool:
+    """Return True if a pod is on its way out."""
     return "deletionTimestamp" in mapping_at(pod.document, "metadata")

@@ -20,7 +20,7 @@ from migration.assessment.evidence import list_at, mapping_at, text_map
 from migration.assessment.workloads import Workload
 from migration.plan.facts.groups import Ending, group_of
 from migration.plan.facts.volumes import Volumes, claim_names
-from migration.plan.model.plan import PlannedWork
+from migration.plan.model.plan import RUN_OUT, PlannedWork
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
@@ -157,6 +157,15 @@ def ends_as_it_is(group: Workload | None) -> bool:
         for pod in group.pods
     )
     return running > 0 and not _is_followed(job, running)
+
+
+def starts_pods(group: Workload) -> bool:
+    """Return True if other pods follow those of a workload: it has none, it is a CronJob, or its Job goes on."""
+    if not group.pod_count or group.key.kind == "CronJob":
+        return True
+    if group.key.kind != "Job" or group.owner is None:
+        return False
+    return _is_followed(group.owner.document, len(group.pods))
 
 
 def _work(
@@ -352,3 +361,10 @@ def _volume_losses(spec: Mapping[str, Any], namespace: str, volumes: Volumes) ->
         if volumes.is_of_one_node(namespace, claim):
             name = volumes.name(namespace, claim)
             yield f"its PersistentVolume {name} stays on the node, so it waits until that is back"
+
+
+def runs_out(pod: SourceObject) -> bool:
+    """Return True if a pod is of a Job, or ends by itself."""
+    owners = map(mapping_at, list_at(pod.document, "metadata", "ownerReferences"))
+    policy = mapping_at(pod.document, "spec").get("restartPolicy")
+    return policy in RUN_TO_COMPLETION or any(owner.get("kind") in RUN_OUT for owner in owners)

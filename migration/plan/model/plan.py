@@ -257,6 +257,8 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             no PodDisruptionBudget selects them.
         halved_workloads: Workloads with other pods, as `Kind/namespace/name`, that lose at least half of their pods by
             its drains, and no PodDisruptionBudget selects them, to the number of these.
+        evicted_workloads: Workloads beside `workloads` with pods that its drains evict, and that come again with device
+            keys or with claims; no script restarts them, and `verify` waits for them.
     """
 
     wave: int
@@ -276,6 +278,7 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     stray_workloads: tuple[str, ...] = ()
     emptied_workloads: tuple[str, ...] = ()
     halved_workloads: Mapping[str, int] = {}
+    evicted_workloads: tuple[PlannedWorkload, ...] = ()
     coupled_until: int = 0
     partial_namespaces: tuple[PartialNamespace, ...] = ()
     formerly_selective: tuple[str, ...] = ()
@@ -427,6 +430,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             it, a note names the waves that cannot have it.
         time_slicing: `whole` where each pod that has a part of a GPU may get a whole one; else empty.
         complete: The search for waves was not interrupted; a plan that is not may not be run.
+        opted_in_before: Workloads whose pods run with device keys in spite of an opt-in from before the plan: their next
+            pods get claims, and still do so when a wave is taken back. The template of `labelled` ones has the label.
+        early_quotas: Namespaces with workloads that were opted in before the plan, and with quotas that the first wave
+            changes for their pods. No way back takes that back, since these labels stay.
     """
 
     kubernetes_version: str
@@ -456,3 +463,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     quota_lines: Mapping[str, QuotaLines] = {}
     replaced_lines: tuple[ReplacedLines, ...] = ()
     wide_mappings: tuple[WideMapping, ...] = ()
+    opted_in_before: tuple[PlannedWorkload, ...] = ()
+    early_quotas: tuple[str, ...] = ()
+
+    def quota_namespaces(self, wave: Wave) -> tuple[str, ...]:
+        """Return the namespaces with quotas that a wave changes, before its first drain."""
+        is_first = wave.wave == self.waves[0].wave
+        early = self.early_quotas if is_first else ()
+        return tuple(dict.fromkeys((*early, *wave.opted_in)))

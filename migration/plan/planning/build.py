@@ -1,6 +1,6 @@
 """The plan of a migration, from the objects of a cluster. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,11 +32,13 @@ from migration.plan.facts.environment import (
 )
 from migration.plan.facts.kept_away import kept_away
 from migration.plan.facts.quota_files import (
+    early_quota_namespaces,
     quota_documents,
     quota_effects,
     quota_files,
     quota_lines,
     removable_lines,
+    with_early_quotas,
     with_rollouts_above_budget,
     with_uncounted_quotas,
     with_uncreated_surge,
@@ -70,6 +72,7 @@ from migration.plan.planning.contended import with_contended
 from migration.plan.planning.cron_jobs import with_cron_jobs
 from migration.plan.planning.daemon_sets import daemon_sets_by_node
 from migration.plan.planning.emptied import guarded_pods, with_emptied
+from migration.plan.planning.evicted import opted_in_workloads, with_evicted
 from migration.plan.planning.free_by_kind import node_kinds, with_free_by_kind
 from migration.plan.planning.namespaces import invalid_name, split_namespaces, split_uncreated
 from migration.plan.planning.node_uses import nodes_by_use
@@ -82,9 +85,15 @@ from migration.plan.planning.prepared import (
 from migration.plan.planning.search import PreparedSearch, search_waves
 from migration.plan.planning.strays import with_strays
 from migration.plan.planning.unpublished import gpu_nodes
+from migration.plan.planning.unrestarted import (
+    find_early_opt_ins,
+    opted_in_already,
+    with_early_opt_ins,
+)
 from migration.plan.search.device_map import WaveDetails
-from migration.plan.search.moments import Candidate, Policy
+from migration.plan.search.moments import Candidate, PlanProgress, Policy
 from migration.plan.search.smaller_cards import with_smaller_cards
+from migration.plan.search.stage import PodKey
 from migration.plan.search.unmovable import (
     held_by_daemon_sets,
     held_by_pods,
@@ -102,7 +111,6 @@ from migration.plan.search.wave_pods import (
     with_work,
     work_by_wave,
 )
-from migration.plan.search.waves import PlanProgress
 from translation.cluster.snapshot import vocabularies_in_force
 
 
@@ -173,12 +181,31 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         policy,
         progress,
     )
-    waves = searched.waves
+    waves, unrestarted = searched.waves, prepared.unrestarted
+    own_workloads = {entry.key.reference: entry for entry in prepared.cluster.workloads}
+    early = find_early_opt_ins(
+        *(prepared.cluster.workloads, prepared.groups, stage, unrestarted),
+        usable=searched.usable,
+        starting=prepared.starting_workloads,
+        with_claims=prepared.namespaces_with_claims,
+    )
     planned, mappings, taken_back = searched.preparation
+    without_wave = [
+        *releases.held_steps(),
+        *blocked,
+        *waves.held,
+        *searched.held_namespaces(stage.opted_in, live_nodes),
+    ]
+    if waves.complete and not obstacles and not waves.waves:
+        without_wave += early.held_workloads({entry.object for entry in without_wave})
     drivers = sorted({driver for node in planned for driver in node.devices})
     driver_labels = {driver: "=".join(driver_label(driver)) for driver in drivers}
     wide_mappings = (*prepared.cluster.wide_mappings, *taken_back)
     quotas = planned_quotas(question, prepared.cluster, mappings, wide_mappings)
+    replaced_lines = removable_lines(prepared.cluster.replaced_lines)
+    early_quotas = early_quota_namespaces(
+        opted_in_already(prepared.cluster.workloads, stage), quotas, replaced_lines
+    )
     plan = Plan(
         kubernetes_version=question.version,
         wave_nodes=policy.wave_nodes,
@@ -215,35 +242,45 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         plugins=kept_away(prepared.objects, operator, planned, plugins),
         waves=tuple(
             with_smaller_cards(
-                _complete_wave(prepared, wave, details, own_work, waves.waves, quotas=quotas),
+                _complete_wave(
+                    *(prepared, wave, details, own_work, waves.waves),
+                    quotas=quotas,
+                    unrestarted=unrestarted,
+                ),
                 waves.waves,
                 prepared.cluster,
                 live_nodes,
             )
             for wave, details, own_work in zip(
-                with_cron_jobs(
-                    with_contended(
-                        *(waves.waves, waves.details, prepared.cluster.workloads, searched.usable),
-                        bound_pods=prepared.bound_pods,
+                with_early_quotas(
+                    with_cron_jobs(
+                        with_early_opt_ins(
+                            with_contended(
+                                *(waves.waves, waves.details, prepared.cluster.workloads),
+                                searched.usable,
+                                bound_pods=prepared.bound_pods,
+                            ),
+                            early,
+                        ),
+                        prepared.cluster.workloads,
+                        prepared.groups,
                     ),
-                    prepared.cluster.workloads,
-                    prepared.groups,
+                    early_quotas,
                 ),
                 waves.details,
                 work_by_wave(waves.waves, waves.details, work, prepared.evidence, prepared.groups),
                 strict=True,
             )
         ),
-        held=(
-            *releases.held_steps(),
-            *blocked,
-            *waves.held,
-            *searched.held_namespaces(stage.opted_in),
-        ),
+        held=tuple(without_wave),
         quotas=quota_files(quotas),
         quota_effects=quota_effects(quotas),
         quota_lines=quota_lines(quotas),
-        replaced_lines=removable_lines(prepared.cluster.replaced_lines),
+        replaced_lines=replaced_lines,
+        opted_in_before=opted_in_workloads(
+            *(unrestarted, stage.selected, own_workloads, prepared.groups)
+        ),
+        early_quotas=early_quotas,
     )
     plan = with_environment(
         *(plan, question.objects, vocabularies_in_force(question.options, question.profiles)),
@@ -259,7 +296,12 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     guarded, kinds = guarded_pods(prepared.evidence), node_kinds(prepared.cluster)
     counted = tuple(
         with_emptied(
-            with_free_by_kind(with_pod_counts(wave, details), details, kinds),
+            with_free_by_kind(
+                with_evicted(
+                    with_pod_counts(wave, details), details, own_workloads, prepared.groups
+                ),
+                *(details, kinds),
+            ),
             *(details, guarded, prepared.groups),
         )
         for wave, details in zip(plan.waves, all_details, strict=True)
@@ -288,6 +330,7 @@ def _complete_wave(
     waves: Sequence[Wave],
     *,
     quotas: Sequence[ConvertedQuota],
+    unrestarted: Collection[PodKey],
 ) -> Wave:
     """Return a wave with its pods and the notes on them."""
     cluster, groups = prepared.cluster, prepared.groups
@@ -303,7 +346,7 @@ def _complete_wave(
     )
     wave = with_starting(wave, details, groups)
     wave = with_kept_keys(wave, cluster.workloads, prepared.ending.keys())
-    return with_strays(wave, details, cluster, groups)
+    return with_strays(wave, details, cluster, groups, unrestarted=unrestarted)
 
 
 # --- nodes ----------------------------------------------------------------------------------------

@@ -11,15 +11,12 @@ from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import AssessedWorkload
 from migration.plan.model.plan import Held
 from migration.plan.planning.chart_names import requested_keys
+from migration.plan.planning.namespaces import not_whole, separate_workloads
 from translation.model.intents import Vocabulary
 from translation.profiles.profile import Profile
 from translation.reading.arbiter import OTHER_VENDORS
 
-_NOT_WHOLE: Final = (
-    "it cannot move as a whole: pods of {} keep {}, which no DeviceClass maps while no wave installs the driver, so the next "
-    "ones would get claims; other Deployments and StatefulSets of it move by themselves"
-)
-_SEPARATE: Final = "have the nodes of these pods switched, too, or move the pods to a namespace of their own; then plan again from a new snapshot"
+_UNMAPPED: Final = "pods of {} keep {}, which no DeviceClass maps while no wave installs the driver, so the next ones would get claims"
 
 
 def planned_mappings(
@@ -96,8 +93,8 @@ def held_in_parts(unmapped: Mapping[str, Iterable[AssessedWorkload]]) -> Iterato
         keys = sorted({key for workload in workloads for key in workload.unmapped})
         yield Held(
             object=f"Namespace//{namespace}",
-            reason=_NOT_WHOLE.format(names, ", ".join(keys)),
-            fix=_SEPARATE,
+            reason=not_whole(_UNMAPPED.format(names, ", ".join(keys))),
+            fix=separate_workloads("the nodes of these pods"),
         )
 
 

@@ -92,3 +92,18 @@ def invalid_name(reference: str) -> Held:
         reason="the name is none that Kubernetes allows, so no command has it",
         fix="correct the snapshot",
     )
+
+
+def not_whole(reason: str) -> str:
+    """Return the reason that a namespace moves in parts alone."""
+    return f"it cannot move as a whole: {reason}; any other Deployments and StatefulSets of it move by themselves"
+
+
+def separate_workloads(nodes: str = "") -> str:
+    """Return the fix of a namespace that some workloads keep from a move as a whole.
+
+    Args:
+        nodes: The nodes whose switch is the other fix; empty without one.
+    """
+    switch = f"have {nodes} switched, too, or " if nodes else ""
+    return f"{switch}move these workloads to a namespace of their own; then plan again from a new snapshot"

@@ -1,17 +1,19 @@
 """A cluster as plans and checks search it, and its quotas as a plan leaves them. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
+from answers.model.views import decode_view
 from kube.api.extended_resources import extended_resources
 from kube.api.node_selector import NodeSelector
-from kube.api.workloads import pod_path, resolve_path
+from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from migration.assessment.assess import assess_cluster
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import without_mappings
-from migration.assessment.capacity import MAX_PODS
+from migration.assessment.capacity import MAX_PODS, class_names
 from migration.assessment.evidence import Evidence, mapping_at, read_evidence
 from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import (
@@ -20,32 +22,43 @@ from migration.assessment.outcomes import (
     native_namespaces,
     used_devices,
 )
-from migration.assessment.quota_conversion import ConvertedQuota, knows_use
+from migration.assessment.quota_conversion import ConvertedQuota, knows_use, resource_name
 from migration.assessment.workloads import Workload
-from migration.plan.checks.before import check_before
+from migration.plan.checks.before import AGAIN, check_before
 from migration.plan.checks.checks import ClusterView, DrainAnswer, WaveAnswer
 from migration.plan.facts.confirmed import Confirmation
 from migration.plan.facts.hami_cards import read_cards
 from migration.plan.facts.opted_in import (
     labelled_namespaces,
+    namespaces_with_claims,
     opted_out_workloads,
     selected_workloads,
 )
 from migration.plan.facts.quota_files import convert_plan_quotas
 from migration.plan.facts.rollouts import divisible_workloads
 from migration.plan.facts.volumes import Volumes
-from migration.plan.facts.work import bound_pods, read_work
+from migration.plan.facts.work import bound_pods, read_work, starts_pods
 from migration.plan.model.plan import Plan, PlannedNode, PlannedWork, Wave
 from migration.plan.planning.unpublished import Unpublished, find_unpublished, gpu_nodes
+from migration.plan.planning.unrestarted import opted_in_already, unrestarted_pods
 from migration.plan.planning.volume_nodes import pods_of_one_node
 from migration.plan.search.moments import Policy
+from migration.plan.search.parts import AwaitedNodes
 from migration.plan.search.placement import Placer
 from migration.plan.search.stage import PodKey, Stage
 from migration.plan.search.unmovable import pods_at_home, pods_on
 from migration.plan.search.wave_pods import ending_pods, replaced_pods
 from migration.plan.search.waves import Planner
-from translation.cluster.snapshot import TranslationOptions, WideMapping
+from quotas.resource_quotas.scopes import devices_of_class
+from translation.cluster.snapshot import QuotaPolicy, TranslationOptions, WideMapping
 from translation.profiles.profile import Profile
+
+_UNCOUNTED: Final = (
+    "next pods of this wave's nodes get claims by a label that is set already, and are rejected since no line counts these "
+    "(quotaNotCounted)"
+)
+_CONVERT: Final = "apply what drawbridge quota convert prints for it, or"
+_REMOVE: Final = "take {} out, since DeviceQuotas count them, or"
 
 
 class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,17 +118,37 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
         references = [workload.key.reference for workload in self.cluster.workloads]
         return {reference: _nodes_of(self.groups[reference]) for reference in references}
 
+    @property
+    def unrestarted(self) -> frozenset[PodKey]:
+        """Return the pods with device keys in spite of the opt-in of their namespace or workload."""
+        return unrestarted_pods(self.cluster.workloads, self.live_nodes, self.groups, self.stage())
+
+    @property
+    def starting_workloads(self) -> frozenset[str]:
+        """Return the workloads with pods to come, as `Kind/namespace/name`; those of DaemonSets belong to nodes."""
+        return frozenset(
+            name
+            for name, group in self.groups.items()
+            if starts_pods(group) and group.key.kind != DAEMON_SET
+        )
+
+    @property
+    def namespaces_with_claims(self) -> frozenset[str]:
+        """Return the namespaces with pods that have claims by their label."""
+        with_keys = {workload.key.reference for workload in self.cluster.workloads}
+        return namespaces_with_claims(self.groups.values(), with_keys)
+
     def planner(
         self,
         policy: Policy,
         partial: Collection[str] = (),
-        unpublished: Mapping[str, frozenset[str]] = {},
+        awaited: Mapping[str, AwaitedNodes] = {},
     ) -> Planner:
         """Return the planner of the cluster.
 
         Args:
             partial: The namespaces that are never opted in as a whole.
-            unpublished: The nodes for namespaces, as in `Moment`.
+            awaited: The nodes for namespaces, as `Planner` takes them.
         """
         read = read_cards(self.cluster.nodes, self.live_nodes, self.groups)
         cards = {PodKey(*key): names for key, names in read.items()}
@@ -127,13 +160,16 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
             homes=pods_at_home(self.bound_pods, self.live_nodes, self.groups),
             cards=cards,
             reachable=self.reachable,
+            named_nodes=_named_nodes(self.groups.values()),
+            unrestarted=self.unrestarted,
         )
         divisible = divisible_workloads(self.groups.values())
         return Planner(
             *(self.cluster, self.live_nodes, placer, policy, self.bound_pods),
             divisible=divisible,
             partial=partial,
-            unpublished=unpublished,
+            awaited=awaited,
+            starting=self.starting_workloads,
         )
 
     def unpublished(
@@ -156,6 +192,8 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
             publishing_drivers=gpu_nodes(question.objects, question.profiles).keys(),
             profiles=question.profiles,
             opted_out=opted_out_workloads(self.groups.values()),
+            starting=self.starting_workloads,
+            removable_labels=self.stage().opted_in - self.namespaces_with_claims,
         )
 
     def stage(self) -> Stage:
@@ -176,17 +214,17 @@ def check_before_wave(
     """Check that a wave may begin in a cluster as it is now."""
     prepared = prepare_cluster(question)
     return check_before(
-        *(plan, wave, view, lambda wave: _drain_answer(prepared, question, wave, plan.keep_free)),
+        *(plan, wave, view, lambda wave: _drain_answer(prepared, question, plan, wave)),
         wide_mappings=prepared.cluster.wide_mappings,
         shortages=prepared.cluster.claim_shortages,
     )
 
 
 def _drain_answer(
-    prepared: PreparedCluster, question: PlanQuestion, wave: Wave, keep_free: int
+    prepared: PreparedCluster, question: PlanQuestion, plan: Plan, wave: Wave
 ) -> DrainAnswer:
     """Return the outcome for the pods of a wave's nodes and namespaces if it begins now."""
-    planner = prepared.planner(Policy(wave_nodes=len(wave.nodes), keep_free=keep_free))
+    planner = prepared.planner(Policy(wave_nodes=len(wave.nodes), keep_free=plan.keep_free))
     stage, draining = prepared.stage(), frozenset(node.name for node in wave.nodes)
     labelled = {name for entry in wave.partial_namespaces for name in entry.workloads}
     return DrainAnswer(
@@ -199,7 +237,49 @@ def _drain_answer(
             or entry.workload.key.namespace in wave.namespaces
         },
         early=_early_workloads(prepared, question, wave),
+        uncounted=_uncounted_quotas(prepared, question, plan, wave),
     )
+
+
+def _uncounted_quotas(
+    prepared: PreparedCluster, question: PlanQuestion, plan: Plan, wave: Wave
+) -> dict[str, str]:
+    """Return the ResourceQuotas that would have the webhook reject the next pods of a wave's nodes.
+
+    These pods get claims by a label that is set already.
+    """
+    if question.options.quota is not QuotaPolicy.DENY:
+        return {}
+    cluster, stage, live_nodes = prepared.cluster, prepared.stage(), prepared.live_nodes
+    draining = {node.name for node in wave.nodes}
+    evicted = [
+        workload
+        for workload in opted_in_already(cluster.workloads, stage)
+        if not draining.isdisjoint(live_nodes[workload.key.reference])
+    ]
+    if not evicted:
+        return {}
+    lines_of: dict[str, set[str]] = {}
+    keys_of: dict[str, set[str]] = {}
+    for workload in evicted:
+        lines = set(map(devices_of_class, class_names(workload)))
+        lines_of.setdefault(workload.key.namespace, set()).update(lines)
+        keys_of.setdefault(workload.key.namespace, set()).update(workload.keys)
+    changed = set(plan.quota_namespaces(wave))
+    files = {file for namespace in changed for file in plan.quotas.get(namespace, ())}
+    messages = {}
+    for quota in planned_quotas(question, cluster, plan.mapped_classes, cluster.wide_mappings):
+        _, namespace, name = quota.object.split("/", 2)
+        is_changed = f"{namespace}.{name}.yaml" in files
+        if not is_changed and not lines_of.get(namespace, set()).isdisjoint(quota.added):
+            messages[quota.object] = f"{_UNCOUNTED}: {_CONVERT} {AGAIN}"
+    for entry in cluster.replaced_lines:
+        keys = keys_of.get(entry.namespace, set())
+        if entry.namespace not in changed and not keys.isdisjoint(map(resource_name, entry.lines)):
+            replaced = ", ".join(entry.lines)
+            reference = f"ResourceQuota/{entry.namespace}/{entry.name}"
+            messages[reference] = f"{_UNCOUNTED}: {_REMOVE.format(replaced)} {AGAIN}"
+    return messages
 
 
 def _early_workloads(
@@ -212,17 +292,13 @@ def _early_workloads(
     unpublished = prepared.unpublished(question, prepared.cluster.workloads, wave.nodes)
     order = [node.name for node in wave.nodes]
     opted_in, live_nodes = prepared.stage().opted_in, prepared.live_nodes
-    return {
-        reference: entry.reason
-        for namespace, entry in sorted(unpublished.items())
-        for reference in entry.workloads
-        if (namespace in wave.namespaces and not entry.nodes)
-        or (
-            namespace in opted_in
-            and entry.is_overtaken(order)
-            and not set(order).isdisjoint(live_nodes.get(reference, ()))
-        )
-    }
+    early: dict[str, str] = {}
+    for namespace, entry in sorted(unpublished.items()):
+        if namespace in wave.namespaces and not entry.nodes:
+            early |= dict.fromkeys(entry.workloads, f"{entry.reason}: {AGAIN}")
+        elif namespace in opted_in:
+            early |= dict.fromkeys(entry.drained_early(order, live_nodes), entry.message)
+    return early
 
 
 def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
@@ -316,6 +392,27 @@ def _reachable(
             if selectors:
                 reachable[PodKey(group.key.reference, number)] = selectors
     return reachable
+
+
+def _named_nodes(groups: Iterable[Workload]) -> dict[PodKey, tuple[NodeSelector]]:
+    """Return the pods that wait for nodes that their affinity names, with these; their template does not name them.
+
+    The DaemonSet controller gives each pod its node so.
+    """
+    selectors: dict[PodKey, tuple[NodeSelector]] = {}
+    for group in groups:
+        for number, pod in enumerate(group.pods):
+            spec = mapping_at(pod.document, "spec")
+            affinity = mapping_at(spec, "affinity", "nodeAffinity")
+            required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+            if not required or spec.get("nodeName"):
+                continue
+            selector = decode_view(required, NodeSelector)
+            if isinstance(selector, NodeSelector) and any(
+                term.match_fields for term in selector.node_selector_terms
+            ):
+                selectors[PodKey(group.key.reference, number)] = (selector,)
+    return selectors
 
 
 def _nodes_of(workload: Workload) -> list[str]:

@@ -20,9 +20,16 @@ from migration.plan.planning.mappings import (
     unmapped_workloads,
 )
 from migration.plan.planning.prepared import PlanQuestion, PreparedCluster
-from migration.plan.planning.unpublished import Unpublished, held_unpublished, never_whole
-from migration.plan.search.moments import Candidate, Policy
-from migration.plan.search.waves import PlanProgress, Waves
+from migration.plan.planning.unpublished import (
+    Unpublished,
+    held_unpublished,
+    held_unserved_later,
+    never_whole,
+    unserved_later,
+)
+from migration.plan.search.moments import Candidate, PlanProgress, Policy
+from migration.plan.search.parts import AwaitedNodes
+from migration.plan.search.waves import Waves
 from translation.cluster.snapshot import WideMapping, vocabularies_in_force
 
 
@@ -101,10 +108,12 @@ class SearchedPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The waves with their preparation.
 
     Attributes:
-        usable: Workload, as `Kind/namespace/name`, to the nodes that its pods may use today.
+        usable: Workload, as `Kind/namespace/name`, to the nodes that its pods may use today, without those whose
+            devices no node has.
         in_parts: The namespaces that are never opted in as a whole, since no class maps names of these workloads.
         never_whole: Those for which no wave has the driver publish GPUs.
         unpublished: The namespaces with pods that get claims until their driver publishes GPUs.
+        early: Those with workloads whose next pods would get claims that no wave brings devices for.
     """
 
     waves: Waves
@@ -113,19 +122,26 @@ class SearchedPlan(msgspec.Struct, frozen=True, kw_only=True):
     in_parts: Mapping[str, list[AssessedWorkload]] = {}
     never_whole: Mapping[str, Unpublished] = {}
     unpublished: Mapping[str, Unpublished] = {}
+    early: Mapping[str, Sequence[AwaitedNodes]] = {}
 
-    def held_namespaces(self, opted_in: Collection[str]) -> Iterator[Held]:
+    def held_namespaces(
+        self, opted_in: Collection[str], nodes_of: Mapping[str, Collection[str]]
+    ) -> Iterator[Held]:
         """Yield the namespaces that are never opted in as a whole, or were too early.
 
         Args:
             opted_in: The namespaces that are opted in today.
+            nodes_of: Workload to the nodes of its pods.
         """
         yield from held_in_parts(self.in_parts)
         yield from held_unpublished(
             {name: entry for name, entry in self.never_whole.items() if name not in self.in_parts},
             {name: entry for name, entry in self.unpublished.items() if name in opted_in},
             [node.name for wave in self.waves.waves for node in wave.nodes],
+            nodes_of,
         )
+        others = self.early.keys() - self.in_parts.keys() - self.never_whole.keys()
+        yield from held_unserved_later({name: self.early[name] for name in sorted(others)})
 
 
 def search_waves(
@@ -153,9 +169,8 @@ def search_waves(
     )
     while not obstacles:
         in_parts = dict(searched.in_parts)
-        planner = prepared.planner(
-            policy, in_parts, {name: entry.nodes for name, entry in unpublished.items()}
-        )
+        awaited = {name: AwaitedNodes(nodes=entry.nodes) for name, entry in unpublished.items()}
+        planner = prepared.planner(policy, in_parts, awaited)
         waves = planner.plan(search.candidates, namespaces, prepared.stage(), progress)
         usable, preparation = planner.usable_nodes(), search.preparation(waves)
         switched = {node.name for wave in waves.waves for node in wave.nodes}
@@ -167,8 +182,11 @@ def search_waves(
         if not is_done and progress.stops():
             # These waves opt the namespaces in as a whole still, so nobody may run them.
             waves = msgspec.structs.replace(waves, complete=False)
+        early = unserved_later(waves.early) if waves.complete else {}
         # Each of these has one reason of its own.
-        told_objects = {f"Namespace//{name}" for name in closed.keys() - in_parts.keys()}
+        told_objects = {
+            f"Namespace//{name}" for name in (closed.keys() | early.keys()) - in_parts.keys()
+        }
         other_held = tuple(entry for entry in waves.held if entry.object not in told_objects)
         searched = SearchedPlan(
             waves=msgspec.structs.replace(waves, held=other_held),
@@ -177,6 +195,7 @@ def search_waves(
             # Their pods would get claims with the label of the namespace, so the others get labels of their own.
             in_parts=in_parts | unmapped,
             never_whole=closed,
+            early=early,
             unpublished=unpublished,
         )
         if is_done or progress.stops():

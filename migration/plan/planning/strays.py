@@ -19,6 +19,7 @@ from migration.plan.facts.environment import REVERTING, manager_of
 from migration.plan.facts.rollouts import replaces_pods
 from migration.plan.model.plan import Wave
 from migration.plan.search.device_map import NodeState, WaveDetails
+from migration.plan.search.stage import PodKey
 from translation.vocabularies.hami.keys import OWN_KEYS
 
 _HAMI_LABEL: Final = "gpu NotIn [on]"
@@ -30,6 +31,8 @@ def with_strays(
     details: WaveDetails,
     cluster: AssessedCluster,
     groups: Mapping[str, Workload],
+    *,
+    unrestarted: Collection[PodKey] = (),
 ) -> Wave:
     """Return a wave with notes on pods of whole GPUs that may get a node that offers parts of GPUs.
 
@@ -41,7 +44,9 @@ def with_strays(
         details: The pods that it evicts, and the systems of nodes while they are drained.
         cluster: The cluster.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
+        unrestarted: Pods with device keys in spite of their opt-in, whose next ones get claims.
     """
+    evicted = details.evicted.keys() - {key.workload for key in unrestarted}
     during = details.during
     of_hami = {
         name
@@ -66,7 +71,7 @@ def with_strays(
                 )
             )
             for workload in cluster.workloads
-            if workload.key.reference in details.evicted
+            if workload.key.reference in evicted
         }
         own = [reference for reference, nodes in places.items() if nodes]
         if own:

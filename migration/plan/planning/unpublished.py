@@ -10,7 +10,10 @@ from findings.text import join_names
 from kube.api.resource import ResourceSlice
 from kube.manifests.source import SourceObject
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.plan.facts.opted_in import remove_label
 from migration.plan.model.plan import Held, PlannedNode
+from migration.plan.planning.namespaces import not_whole, separate_workloads
+from migration.plan.search.parts import AwaitedNodes
 from translation.model.intents import DeviceKind
 from translation.profiles.device_counts import count_devices
 from translation.profiles.profile import Profile
@@ -20,12 +23,8 @@ _CLAIMS: Final = (
     "pods of {} keep {} of DeviceClass {}, and the next ones would get claims while its driver publishes no GPUs and "
     "another driver does"
 )
-_NOT_WHOLE: Final = (
-    "it cannot move as a whole: {}; other Deployments and StatefulSets of it move by themselves"
-)
-_SWITCH: Final = (
-    "have a node of this driver switched, too, or move these pods to a namespace of their own; then plan again from a new "
-    "snapshot"
+_LATER: Final = (
+    "the next pods of {} would get claims, and no wave switches a node with devices for these{}"
 )
 _OPTED_IN: Final = (
     'give the pod template of these the label drawbridge.internal/translate: "false" until the driver publishes GPUs; then '
@@ -41,6 +40,8 @@ class Unpublished(msgspec.Struct, frozen=True, kw_only=True):
         nodes: The nodes of legacy systems that get this driver once they are switched.
         rivals: The nodes that get another driver of GPUs.
         is_late: Another driver publishes GPUs today.
+        starts_pods: One of the workloads has pods to come.
+        removable_label: The namespace, if it is opted in already and no pod of it has claims; else empty.
     """
 
     device_class: str
@@ -48,11 +49,23 @@ class Unpublished(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str]
     rivals: frozenset[str]
     is_late: bool
+    starts_pods: bool = False
+    removable_label: str = ""
 
     @property
     def reason(self) -> str:
         """Return the reason that the namespace is not to be opted in."""
         return _CLAIMS.format(join_names(self.workloads), GPU, self.device_class)
+
+    @property
+    def message(self) -> str:
+        """Return the reason with the fix of a namespace that is opted in already."""
+        return f"{self.reason}: {self.fix}"
+
+    @property
+    def fix(self) -> str:
+        """Return the fix of a namespace that is opted in already."""
+        return remove_label([self.removable_label]) if self.removable_label else _OPTED_IN
 
     def is_overtaken(self, order: Iterable[str]) -> bool:
         """Return True if another driver has GPUs before the first node of this one is drained.
@@ -63,6 +76,38 @@ class Unpublished(msgspec.Struct, frozen=True, kw_only=True):
         first = next((name for name in order if name in self.nodes | self.rivals), "")
         return self.is_late or first in self.rivals
 
+    def drained_early(
+        self, order: Sequence[str], nodes_of: Mapping[str, Collection[str]]
+    ) -> tuple[str, ...]:
+        """Return the workloads with pods on nodes to be drained before this driver has GPUs, and after another one has.
+
+        The first node of this driver is among these: it is switched once it is drained.
+
+        Args:
+            order: The nodes in the order in which they are switched.
+            nodes_of: Workload to the nodes of its pods.
+        """
+        if not self.is_overtaken(order):
+            return ()
+        own = (number for number, name in enumerate(order, start=1) if name in self.nodes)
+        early = frozenset(order[: next(own, len(order))])
+        return tuple(
+            name for name in self.workloads if not early.isdisjoint(nodes_of.get(name, ()))
+        )
+
+    def is_held(self, order: Sequence[str], nodes_of: Mapping[str, Collection[str]]) -> bool:
+        """Return True for a namespace that is opted in already, unless the first of some nodes cure that in time.
+
+        Args:
+            order: The nodes in the order in which they are switched.
+            nodes_of: Workload to the nodes of its pods.
+        """
+        is_cured = not self.nodes.isdisjoint(order)
+        # Pods that start later may do so before that.
+        return self.is_overtaken(order) and (
+            not is_cured or self.starts_pods or bool(self.drained_early(order, nodes_of))
+        )
+
 
 def find_unpublished(
     workloads: Iterable[AssessedWorkload],
@@ -72,6 +117,8 @@ def find_unpublished(
     publishing_drivers: Collection[str],
     profiles: Mapping[str, Profile],
     opted_out: Collection[str],
+    starting: frozenset[str] = frozenset(),
+    removable_labels: Collection[str] = (),
 ) -> dict[str, Unpublished]:
     """Return the namespaces with such pods; none if no other driver has GPUs, be it today or after a switch.
 
@@ -84,6 +131,8 @@ def find_unpublished(
         publishing_drivers: The drivers that publish GPUs today.
         profiles: Driver to profile.
         opted_out: Workloads with pods that the webhook leaves as they are.
+        starting: Workloads with pods to come.
+        removable_labels: The namespaces that are opted in, and whose pods have no claims.
     """
     pods: dict[str, dict[str, list[str]]] = {}
     for workload in workloads:
@@ -107,6 +156,8 @@ def find_unpublished(
                 nodes=_nodes_with(owners, filter(_has_gpus, nodes)),
                 rivals=_nodes_with(others, nodes),
                 is_late=not others.isdisjoint(publishing_drivers),
+                starts_pods=not starting.isdisjoint(names),
+                removable_label=namespace if namespace in removable_labels else "",
             )
             if owners and owners.isdisjoint(publishing_drivers) and (entry.is_late or entry.rivals):
                 namespaces[namespace] = entry
@@ -164,6 +215,7 @@ def held_unpublished(
     never: Mapping[str, Unpublished],
     opted_in: Mapping[str, Unpublished],
     order: Sequence[str],
+    nodes_of: Mapping[str, Collection[str]],
 ) -> Iterator[Held]:
     """Yield the namespaces that are never opted in as a whole, and those that are opted in too early.
 
@@ -171,11 +223,41 @@ def held_unpublished(
         never: The namespaces that are never opted in as a whole.
         opted_in: The namespaces that are opted in today.
         order: The nodes of all waves in the order in which they are switched.
+        nodes_of: Workload to the nodes of its pods.
     """
     for name, entry in sorted(never.items()):
-        reason = _NOT_WHOLE.format(entry.reason)
-        yield Held(object=f"Namespace//{name}", reason=reason, fix=_SWITCH)
+        fix = separate_workloads("a node of this driver")
+        yield Held(object=f"Namespace//{name}", reason=not_whole(entry.reason), fix=fix)
     for name, entry in sorted(opted_in.items()):
-        if entry.is_overtaken(order):
+        if entry.is_held(order, nodes_of):
             reason = f"it is opted in already: {entry.reason}"
-            yield Held(object=f"Namespace//{name}", reason=reason, fix=_OPTED_IN)
+            yield Held(object=f"Namespace//{name}", reason=reason, fix=entry.fix)
+
+
+def unserved_later(
+    early: Mapping[str, Sequence[AwaitedNodes]],
+) -> dict[str, Sequence[AwaitedNodes]]:
+    """Return the namespaces without devices, in any wave, for the next pods of some workloads.
+
+    Args:
+        early: The namespaces that are not opted in, with the nodes that they wait for in vain.
+    """
+    later = {
+        name: [entry for entry in entries if entry.workload] for name, entries in early.items()
+    }
+    return {name: entries for name, entries in later.items() if entries}
+
+
+def held_unserved_later(namespaces: Mapping[str, Sequence[AwaitedNodes]]) -> Iterator[Held]:
+    """Yield the namespaces that are never opted in as a whole, for the next pods of their workloads."""
+    for name, entries in namespaces.items():
+        texts = {
+            _LATER.format(
+                join_names([other.workload for other in entries if other.nodes == entry.nodes]),
+                f": {join_names(sorted(entry.nodes))}" if entry.nodes else "",
+            ): None
+            for entry in entries
+        }
+        has_nodes = any(entry.nodes for entry in entries)
+        fix = separate_workloads("one of these nodes" if has_nodes else "")
+        yield Held(object=f"Namespace//{name}", reason=not_whole("; ".join(texts)), fix=fix)

@@ -8,7 +8,7 @@ import msgspec
 
 from findings.text import join_names
 from migration.assessment.equivalence import NodeGroup
-from migration.plan.search.losses import Loss, NodeLosses
+from migration.plan.search.losses import NodeLosses, loss_text
 from migration.plan.search.moments import (
     Attempt,
     Candidate,
@@ -20,11 +20,7 @@ from migration.plan.search.moments import (
 )
 from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement, Placer
-from migration.plan.search.rivals import (
-    missing_pods,
-    pods_have,
-    with_rivals,
-)
+from migration.plan.search.rivals import missing_pods, pods_have, with_rivals
 from migration.plan.search.sizes import largest_fitting, numbers_to_try, share_of_wave
 from migration.plan.search.stage import Stage
 
@@ -295,8 +291,8 @@ class WaveSearch:
         text = part.workloads[0] if part.workloads else "the rest of it"
         if part not in self._servable(moment, names):
             return f"no node that {text} may use is switched by then"
-        if moment.is_early(part, names):
-            return f"{text} has pods of whole GPUs, and no node of their driver is switched by then"
+        if awaited := moment.awaiting(part, names):
+            return awaited[0].text(text)
         if part not in self._parts_with(moment, names):
             return f"{text} has a DaemonSet, and none of its nodes is switched by then"
         during = attempt.during
@@ -306,7 +302,7 @@ class WaveSearch:
             return f"with {text} as well, {self.obstacle.problem}" if self.obstacle else ""
         stage = stage_after(moment.stage, names, larger.parts)
         losses = self._losses.find(moment, stage, larger.after) if self._policy.notes_loss else ()
-        lost = [_lost_text(loss) for loss in losses if loss.side not in attempt.without_spare]
+        lost = [loss_text(loss) for loss in losses if loss.side not in attempt.without_spare]
         return f"with {text} as well, {lost[0]}" if lost else ""
 
     def explain(self, moment: Moment, node: Candidate) -> Obstacle | None:
@@ -330,6 +326,11 @@ class WaveSearch:
             problem = f"no node that its pods may use is switched: {join_names(sorted(serving))}"
             waits = Obstacle(moment=_OPTED_IN, nodes=(), problem=problem, fix="")
             return waits if serving else None
+        left = [part for part in moment.parts if part.namespace == name]
+        early = [moment.awaiting(part, frozenset()) for part in left]
+        if early and all(early):
+            problem = early[0][0].text("it")
+            return Obstacle(moment=_OPTED_IN, nodes=(), problem=problem, fix="")
         self._switch(moment, (), moment.placement, (Part(namespace=name),))
         if self.obstacle is None:
             return None
@@ -402,7 +403,7 @@ class WaveSearch:
             part
             for part in self._servable(moment, names)
             if (part.namespace not in early or not part.completes)
-            and not moment.is_early(part, names)
+            and not moment.awaiting(part, names)
         ]
         return tuple(sorted(parts, key=lambda part: part.namespace not in bound))
 
@@ -487,11 +488,5 @@ class WaveSearch:
         for loss in self._losses.find(moment, when.stage, after):
             self.lacks_spare = True
             nodes = tuple(sorted(when.nodes))
-            return Obstacle(
-                moment=when.text, nodes=nodes, problem=_lost_text(loss), fix=_SPARE_LESS
-            )
+            return Obstacle(moment=when.text, nodes=nodes, problem=loss_text(loss), fix=_SPARE_LESS)
         return None
-
-
-def _lost_text(loss: Loss) -> str:
-    return f"{pods_have(loss.missing, 'no devices')}, once {join_names(loss.nodes)} is lost"

@@ -6,9 +6,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from findings.text import join_names
 from migration.assessment.equivalence import NodeGroup
 from migration.plan.search.moments import Moment
 from migration.plan.search.placement import Placement, Placer
+from migration.plan.search.rivals import pods_have
 from migration.plan.search.stage import PodKey, Stage
 
 _GROUPS: Final = 32
@@ -156,3 +158,8 @@ class NodeLosses:
 
     def _groups_of(self, nodes: Sequence[str]) -> Sequence[NodeGroup]:
         return list(dict.fromkeys(self._groups[name] for name in nodes))
+
+
+def loss_text(loss: Loss) -> str:
+    """Return the text about the pods that find no devices once nodes are lost."""
+    return f"{pods_have(loss.missing, 'no devices')}, once {join_names(loss.nodes)} is lost"

@@ -2,15 +2,29 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from findings.text import join_names
 from migration.plan.model.plan import PlannedNode
-from migration.plan.search.parts import Part
+from migration.plan.search.couplings import IdleWorkload
+from migration.plan.search.parts import AwaitedNodes, Part
 from migration.plan.search.placement import Placement
 from migration.plan.search.stage import PodKey, Stage
+
+
+class PlanProgress(Protocol):
+    """Follows the search for waves, and may end it."""
+
+    def expect(self, total: int) -> None:
+        """Take the number of nodes that get a wave at best."""
+
+    def __call__(self, done_count: int) -> None:
+        """Take the number of nodes that have a wave."""
+
+    def stops(self) -> bool:
+        """Return True if the search is to end with the waves that there are."""
 
 
 class NodeWork(NamedTuple):
@@ -190,7 +204,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         serving: Workload, as `Kind/namespace/name`, to the nodes with devices for its claims; and namespace to those
             of all its workloads.
         usable: Workload to the nodes that its pods may use, be it by claims or by device keys.
-        unpublished: Namespace to the nodes of which one has to be switched before it is opted in as a whole.
+        awaited: Namespace to the nodes that it waits for before it is opted in as a whole.
+        idle: The workloads that start pods later.
     """
 
     stage: Stage
@@ -201,13 +216,18 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...]
     serving: Mapping[str, frozenset[str]] = {}
     usable: Mapping[str, frozenset[str]] = {}
-    unpublished: Mapping[str, frozenset[str]] = {}
+    awaited: Mapping[str, Sequence[AwaitedNodes]] = {}
+    idle: tuple[IdleWorkload, ...] = ()
 
-    def is_early(self, part: Part, nodes: frozenset[str]) -> bool:
-        """Return True if a part would opt in a namespace too early, though some nodes are switched as well."""
-        awaited = self.unpublished.get(part.namespace)
-        is_there = awaited is None or not awaited.isdisjoint(self.stage.switched | nodes)
-        return part.completes and not is_there
+    def awaiting(self, part: Part, nodes: frozenset[str]) -> tuple[AwaitedNodes, ...]:
+        """Return the nodes that a part has to wait for, though some nodes are switched as well."""
+        return tuple(
+            entry
+            for entry in self.awaited.get(part.namespace, ())
+            if entry.is_for(part)
+            and entry.nodes.isdisjoint(self.stage.switched)
+            and entry.nodes.isdisjoint(nodes)
+        )
 
     def serving_nodes(self, part: Part) -> frozenset[str]:
         """Return the nodes with devices for the claims of a part; none if its pods get no claims."""

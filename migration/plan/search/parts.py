@@ -30,6 +30,28 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         return not self.workloads
 
 
+class AwaitedNodes(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes for a namespace: the first switch of them comes before its opt-in as a whole.
+
+    Attributes:
+        workload: The workload with claims that its next pods need them for, as `Kind/namespace/name`, which moves by
+            itself no earlier; empty for native pods of whole GPUs.
+    """
+
+    nodes: frozenset[str]
+    workload: str = ""
+
+    def is_for(self, part: Part) -> bool:
+        """Return True if a part has to wait for them."""
+        return part.completes or self.workload in part.workloads
+
+    def text(self, part: str) -> str:
+        """Return the text about them for a part."""
+        if not self.workload:
+            return f"{part} has pods of whole GPUs, and no node of their driver is switched by then"
+        return f"the next pods of {self.workload} would get claims, and no node with devices for these is switched by then"
+
+
 def whole_namespaces(
     names: Iterable[str], workloads: Iterable[AssessedWorkload]
 ) -> tuple[Part, ...]:

@@ -23,7 +23,6 @@ from answers.model.cluster_state import ClusterState
 from kube.api.meta import encode
 from kube.api.node_selector import NodeSelector
 from kube.api.resource import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
-from kube.api.workloads import DAEMON_SET
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import (
     MAX_ALL_PODS,
@@ -33,11 +32,17 @@ from migration.assessment.capacity import (
     class_names,
     release_claims,
 )
-from migration.assessment.equivalence import NodeGroup, bound_pod, group_nodes, pod_shape
-from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.equivalence import (
+    NodeGroup,
+    bound_pod,
+    device_pod,
+    group_nodes,
+    pod_shape,
+)
+from migration.assessment.outcomes import AssessedWorkload
 from migration.plan.facts.volumes import on_reachable_nodes
 from migration.plan.search.other_pods import OtherPods, PodName
-from migration.plan.search.stage import PlannedPod, PodKey, Stage
+from migration.plan.search.stage import PlannedPod, PodKey, Stage, planned_pod
 from migration.plan.search.stage_allocator import (
     LEGACY,
     OPEN,
@@ -137,6 +142,8 @@ class Placer:
         homes: Mapping[PodKey, str] = {},
         cards: Mapping[PodKey, Sequence[str]] = {},
         reachable: Mapping[PodKey, Sequence[NodeSelector]] = {},
+        named_nodes: Mapping[PodKey, Sequence[NodeSelector]] = {},
+        unrestarted: Collection[PodKey] = (),
         reuses: bool = True,
     ) -> None:
         """Prepare the pods of all workloads that can be placed.
@@ -149,6 +156,8 @@ class Placer:
             homes: Pods with a volume of their node, with this node; they wait there while it is drained.
             cards: Pods to the names of the devices of their nodes that they have today, where these are known.
             reachable: Other pods with volumes that some nodes do not reach, each with the nodes of its volumes.
+            named_nodes: Pods that wait for nodes that their own affinity names, as those of DaemonSets, with these.
+            unrestarted: Pods with device keys whose namespace or workload is opted in already.
             reuses: The allocator of a stage is changed for the next one, with its verdicts; else it is
                 built anew for each stage, which has the same answers.
         """
@@ -168,9 +177,9 @@ class Placer:
         resources = state.node_resources(placed_pods)
         self._state: ClusterState = msgspec.structs.replace(state, claims=claims)
         pods = (
-            _on_reachable_nodes(pod, reachable)
+            _on_nodes(pod, (*reachable.get(pod.key, ()), *named_nodes.get(pod.key, ())))
             for workload in workloads
-            for pod in _pods_of(workload)
+            for pod in _pods_of(workload, unrestarted)
             if pod.key not in left_out
         )
         self.pods = tuple(islice(pods, MAX_ALL_PODS))
@@ -193,11 +202,13 @@ class Placer:
         self._requests = {key: by_shape[shape] for key, shape in self._shapes.items()}
         self._resources = resources
         self.others = OtherPods(state, evicted)
+        self.unrestarted_workloads = frozenset(key.workload for key in unrestarted)
         self._ending = ending
         self._homes = homes
         self._reachable = reachable
         self._cards = cards
         self._reuses = reuses
+        self._claim_nodes: dict[tuple[bytes, frozenset[str]], frozenset[str]] = {}
         self._other_drivers = cluster.other_drivers
         self._allocator = StageAllocator(self._state, self._other_drivers)
         self._serving = {
@@ -208,9 +219,31 @@ class Placer:
 
     def serving_nodes(self, workload: AssessedWorkload) -> frozenset[str]:
         """Return the nodes with devices of a class that a workload's claims name."""
-        return frozenset[str]().union(
-            *(self._serving.get(name, frozenset()) for name in class_names(workload))
-        )
+        return self.nodes_of_classes(class_names(workload))
+
+    def nodes_of_classes(self, names: Iterable[str]) -> frozenset[str]:
+        """Return the nodes with devices of one of some classes."""
+        return frozenset[str]().union(*(self._serving.get(name, frozenset()) for name in names))
+
+    def claim_nodes(self, workload: AssessedWorkload, taking: frozenset[str]) -> frozenset[str]:
+        """Return the nodes of some with devices for all claims of a workload's pod, however few of them are free."""
+        pod = next(build_pods(msgspec.structs.replace(workload, pods=1)), None)
+        names = self.serving_nodes(workload) & taking
+        if pod is None or not class_names(workload) <= self._serving.keys():
+            return frozenset()
+        shape = pod_shape(device_pod(pod), self._templates), names
+        if shape in self._claim_nodes:
+            return self._claim_nodes[shape]
+        self._allocator.keep({})
+        self._allocator.resources = {}
+        pods: list[tuple[PlannedPod, str]] = []
+        for number, name in enumerate(sorted(names)):
+            metadata = msgspec.structs.replace(pod.metadata, name=f"{pod.metadata.name}-{number}")
+            own = msgspec.structs.replace(pod, metadata=metadata)
+            pods.append((planned_pod(workload, number, own), name))
+        self._claim_nodes[shape] = frozenset(self._place(pods).values())
+        self._allocator.keep({})
+        return self._claim_nodes[shape]
 
     def reachable_places(self, workload: AssessedWorkload) -> Sequence[Sequence[NodeSelector]]:
         """Return the nodes of the volumes of a workload's pods, each set once; empty if all nodes reach those of a pod."""
@@ -439,25 +472,16 @@ class Placer:
         return self._shapes[pod.key], (spec.node_selector or {}).get(STAGE, ""), spec.node_name
 
 
-def _pods_of(workload: AssessedWorkload) -> Iterator[PlannedPod]:
+def _pods_of(workload: AssessedWorkload, unrestarted: Collection[PodKey]) -> Iterator[PlannedPod]:
     """Yield the pods of a workload; a CronJob without a run has none."""
     if workload.key.kind == "CronJob" and not workload.members:
         return
     for number, pod in enumerate(build_pods(workload)):
-        yield PlannedPod(
-            key=PodKey(workload.key.reference, number),
-            namespace=workload.key.namespace,
-            pod=pod,
-            has_claims=workload.outcome is not Outcome.NATIVE,
-            is_pinned=workload.key.kind == DAEMON_SET,
-        )
+        yield planned_pod(workload, number, pod, unrestarted)
 
 
-def _on_reachable_nodes(
-    pod: PlannedPod, reachable: Mapping[PodKey, Sequence[NodeSelector]]
-) -> PlannedPod:
-    """Return a pod that only nodes take that reach all its volumes."""
-    selectors = reachable.get(pod.key)
+def _on_nodes(pod: PlannedPod, selectors: Sequence[NodeSelector]) -> PlannedPod:
+    """Return a pod that only nodes take that some selectors match, all of them."""
     if not selectors:
         return pod
     return msgspec.structs.replace(pod, pod=on_reachable_nodes(pod.pod, selectors))

@@ -8,12 +8,11 @@ import msgspec
 
 from migration.plan.model.plan import Held
 from migration.plan.search.attempts import WaveSearch
+from migration.plan.search.couplings import IdleWorkload
 from migration.plan.search.moments import Attempt, Candidate, Moment, Obstacle
-from migration.plan.search.parts import Part
+from migration.plan.search.parts import AwaitedNodes, Part
+from migration.plan.search.usable_nodes import NO_USER
 
-_IN_VAIN: Final = (
-    "no pod with claims would use its devices, and pods with device keys would lack them"
-)
 _NOT_TRIED: Final = "not tried by itself, as one of many; {}"
 _LATE: Final = "no other wave needs the end of the work on {}, so {} later"
 _WORK_LAST: Final = (
@@ -21,6 +20,9 @@ _WORK_LAST: Final = (
 )
 _ENDLESS_LAST: Final = "on all other nodes pods never end by themselves, and these nodes come last"
 _PARTS_FIRST: Final = "its namespaces would wait for the work of each further node"
+_KEPT: Final = "{} needs {} for its next pods until its namespace is opted in"
+_TRIED_GAPS: Final = 8
+"""Workloads for whose next pods a node is kept."""
 _SHARED: Final = "each wave moves its share of the pods that get claims, by the number of its nodes"
 _MOVE_FIRST: Final = (
     "solve what holds namespaces and workloads, then plan again from a new snapshot"
@@ -49,6 +51,15 @@ class SearchedWaves(msgspec.Struct, frozen=True, kw_only=True):
         """Return True if every node and every part has a wave."""
         return not self.end.nodes and not self.end.parts
 
+    def early(self) -> dict[str, tuple[AwaitedNodes, ...]]:
+        """Return the namespaces that are not opted in, with the nodes that they wait for in vain."""
+        waiting = {
+            part.namespace: self.end.awaiting(part, frozenset())
+            for part in self.end.parts
+            if part.completes
+        }
+        return {name: entries for name, entries in waiting.items() if entries}
+
     def keeps_spare(self) -> bool:
         """Return True if a node of each side may be lost after every wave."""
         return not any(attempt.without_spare for _, attempt in self.waves)
@@ -64,7 +75,7 @@ class SearchedWaves(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def completed(searched: SearchedWaves, wave_search: WaveSearch, wave_nodes: int) -> SearchedWaves:
-    """Return the waves with work last, and with reasons for their sizes and for parts of namespaces.
+    """Return the waves with work last, with nodes for later pods, and with reasons for their sizes and for parts.
 
     Args:
         searched: The waves.
@@ -72,6 +83,7 @@ def completed(searched: SearchedWaves, wave_search: WaveSearch, wave_nodes: int)
         wave_nodes: The most nodes of a wave.
     """
     late = _with_late_work(searched, wave_search, wave_nodes)
+    late = _with_kept_nodes(late, wave_search, wave_nodes)
     explained = tuple(
         (moment, _with_order_reason(moment, attempt, wave_nodes)) for moment, attempt in late.waves
     )
@@ -136,6 +148,7 @@ class _Remaining(NamedTuple):
         left: The names of the other nodes.
         allowed: The sides that may be without a node to spare after it.
         obstacles: The obstacles to more nodes, where it is as it was.
+        reason: The reason that it is no larger, other than work of the others; empty without one.
     """
 
     nodes: tuple[Candidate, ...]
@@ -143,6 +156,7 @@ class _Remaining(NamedTuple):
     left: tuple[str, ...] = ()
     allowed: frozenset[str] = frozenset()
     obstacles: tuple[Obstacle, ...] = ()
+    reason: str = ""
 
     @classmethod
     def of(cls, attempt: Attempt, late: Collection[str]) -> "_Remaining":
@@ -154,7 +168,28 @@ class _Remaining(NamedTuple):
             left=left,
             allowed=frozenset(attempt.without_spare),
             obstacles=() if left else attempt.obstacles,
+            reason=attempt.order_reason,
         )
+
+    def with_node(self, node: Candidate, wave_nodes: int) -> "_Remaining":
+        """Return the wave with one more node; nothing keeps a full one small."""
+        nodes = (*self.nodes, node)
+        return self._replace(
+            nodes=nodes, obstacles=self.obstacles if len(nodes) < wave_nodes else ()
+        )
+
+    def takes_alike(self, node: Candidate, wave_nodes: int) -> bool:
+        """Return True if nothing of it would wait for the work of one more node, nor that for its work."""
+        work = (node.has_work, node.never_ends)
+        return (
+            len(self.nodes) < wave_nodes
+            and all((entry.has_work, entry.never_ends) == work for entry in self.nodes)
+            and not (node.has_work and self.parts)
+        )
+
+    def for_reason(self, reason: str) -> "_Remaining":
+        """Return the wave with one more reason that it is no larger."""
+        return self._replace(reason="; ".join(filter(None, (self.reason, reason))))
 
     @property
     def is_work(self) -> bool:
@@ -164,8 +199,85 @@ class _Remaining(NamedTuple):
     @property
     def order_reason(self) -> str:
         """Return the reason that it is no larger; empty without other nodes."""
+        if self.reason:
+            return self.reason
         come = "these nodes come" if len(self.left) > 1 else "this node comes"
         return _LATE.format(", ".join(self.left), come) if self.left else ""
+
+
+def _with_kept_nodes(
+    searched: SearchedWaves, wave_search: WaveSearch, wave_nodes: int
+) -> SearchedWaves:
+    """Return the waves with the last node for the next pods of a workload once its namespace is opted in.
+
+    It comes with the next nodes then, or in a wave of its own; where no other node would serve the namespace, it comes
+    last in that wave. The waves stay as they are where nothing of this fits.
+
+    Args:
+        searched: The waves.
+        wave_search: A search of the same pods.
+        wave_nodes: The most nodes of a wave.
+    """
+    idle = searched.waves[0][0].idle if searched.waves else ()
+    # Those with the same nodes and namespace have the same gap.
+    different = {(entry.nodes, entry.namespace): entry for entry in reversed(idle)}
+    moves = _moves(searched)
+    gaps = [(entry.gap(moves)[1], entry) for entry in different.values()]
+    waiting = sorted((gap for gap in gaps if gap[0]), key=lambda gap: gap[0], reverse=True)
+    # A node that is kept for the namespace that comes last serves the others, too.
+    for _, entry in waiting[:_TRIED_GAPS]:
+        first, last = entry.gap(_moves(searched))
+        if last:
+            ways = _ways_to_keep(searched, entry, first, last, wave_nodes)
+            rebuilt = (_rebuilt(searched, first - 1, way, wave_search) for way in ways)
+            searched = next(filter(None, rebuilt), searched)
+    return searched
+
+
+def _ways_to_keep(
+    searched: SearchedWaves, idle: IdleWorkload, first: int, last: int, wave_nodes: int
+) -> Iterator[list[_Remaining]]:
+    """Yield the waves from the first one on, with a node of it in the wave after the last one, after that one, and in it.
+
+    Args:
+        searched: The waves.
+        idle: The workload that the node is kept for.
+        first: The number of the wave that leaves it no node.
+        last: The number of the wave that opts its namespace in.
+        wave_nodes: The most nodes of a wave.
+    """
+    own = searched.waves[first - 1][1].nodes
+    last_node = min(
+        (entry for entry in own if entry.node.name in idle.nodes),
+        key=lambda entry: (entry.has_work, entry.never_ends, entry.node.name),
+    )
+    sides = frozenset(side for _, attempt in searched.waves for side in attempt.without_spare)
+    waves = [
+        _Remaining.of(attempt, {last_node.node.name})._replace(allowed=sides)
+        for _, attempt in searched.waves[first - 1 :]
+    ]
+    reason = _KEPT.format(idle.workload, last_node.node.name)
+    waves = [
+        wave if number > last else wave.for_reason(reason)
+        for number, wave in enumerate(waves, start=first)
+    ]
+    before, (opting, *after) = waves[: last - first], waves[last - first :]
+    if after and after[0].takes_alike(last_node, wave_nodes):
+        yield [*before, opting, after[0].with_node(last_node, wave_nodes), *after[1:]]
+    yield [*before, opting, _Remaining((last_node,), allowed=sides), *after]
+    if len(opting.nodes) < wave_nodes:
+        yield [*before, opting.with_node(last_node, wave_nodes), *after]
+
+
+def _moves(searched: SearchedWaves) -> list[tuple[frozenset[str], frozenset[str]]]:
+    """Return the nodes that each wave switches, and the namespaces that it opts in."""
+    return [
+        (
+            frozenset(entry.node.name for entry in attempt.nodes),
+            frozenset(part.namespace for part in attempt.parts if part.completes),
+        )
+        for _, attempt in searched.waves
+    ]
 
 
 def _merged(waves: Iterable[_Remaining], wave_nodes: int) -> list[_Remaining]:
@@ -282,6 +394,7 @@ def held_objects(
     search: SearchedWaves,
     *,
     obstacles: Mapping[str, Obstacle | None],
+    in_vain: Mapping[str, str],
 ) -> Iterator[Held]:
     """Yield the objects without a wave: infeasible ones, and nodes that would be switched in vain.
 
@@ -289,6 +402,7 @@ def held_objects(
         begin: The moment before the first wave.
         search: The waves; nodes that were of use to nobody are not among those at its end.
         obstacles: Object, as `Node//name` or `Namespace//name`, to its own obstacle.
+        in_vain: Node that was not tried to the reason that its switch would be in vain.
     """
     obstacle = search.obstacle
     reason, fix = (obstacle.reason, obstacle.fix) if obstacle is not None else ("", _MOVE_FIRST)
@@ -299,7 +413,7 @@ def held_objects(
         if own is not None:
             yield Held(object=reference, reason=own.own_reason, fix=own.fix)
         elif name not in tried:
-            yield Held(object=reference, reason=_IN_VAIN, fix=_MOVE_FIRST)
+            yield Held(object=reference, reason=in_vain.get(name, NO_USER), fix=_MOVE_FIRST)
         else:
             text = reason if reference in obstacles else _NOT_TRIED.format(reason)
             yield Held(object=reference, reason=text, fix=fix)

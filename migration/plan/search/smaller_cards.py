@@ -45,12 +45,14 @@ class _Smaller(NamedTuple):
 
     Attributes:
         label: A label that the nodes in use have, and those with smaller cards have not; empty without one.
+        leaves: The nodes in use get no driver of the pods' claims, so these leave their cards.
     """
 
     nodes: tuple[str, ...]
     size: Quantity
     used: Quantity
     label: str
+    leaves: bool
 
 
 def with_smaller_cards(
@@ -90,6 +92,13 @@ def with_smaller_cards(
 
 
 def _note(references: Sequence[str], smaller: _Smaller) -> str:
+    if smaller.leaves:
+        return (
+            f"pods of {join_names(references)} leave their cards of {smaller.used}, and may get smaller cards: they request "
+            f"whole cards or a percentage, their nodes get no driver of such claims, and {join_names(smaller.nodes)} with "
+            f"cards of {smaller.size} get it; a node selector would leave them without a node, so request an amount of "
+            "memory before this wave if they need more"
+        )
     selector = (
         f"the node selector {smaller.label}, which their nodes have and these have not,"
         if smaller.label
@@ -133,8 +142,10 @@ def _smaller(
     }
     if not sizes:
         return None
-    label = _own_label(nodes, [node.node for node in own_nodes], sizes)
-    return _Smaller(tuple(sorted(sizes)), min(sizes.values()), max(used), label)
+    serving = {entry.name for entry in nodes.planned if not drivers.isdisjoint(entry.devices)}
+    served = [node.node for node in own_nodes if node.published or node.node in serving]
+    label = _own_label(nodes, served, sizes) if served else ""
+    return _Smaller(tuple(sorted(sizes)), min(sizes.values()), max(used), label, not served)
 
 
 def _own_label(nodes: _Nodes, own: Iterable[str], others: Iterable[str]) -> str:

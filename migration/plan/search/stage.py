@@ -1,11 +1,13 @@
 """The pods of a plan and the moments of a migration, as values. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from kube.api.core import Pod
+from kube.api.workloads import DAEMON_SET
+from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.plan import RESTARTED_KINDS
 
 
@@ -24,6 +26,8 @@ class PlannedPod(msgspec.Struct, frozen=True, kw_only=True):
             there are devices.
         is_pinned: A DaemonSet's, whose place is its node. Its namespace may be opted in while its node has a
             device plugin: it is not restarted there. It cannot stay with device keys on a switched node.
+        is_unrestarted: It runs with device keys, though its namespace or its workload is opted in already: no wave
+            restarts it.
     """
 
     key: PodKey
@@ -31,11 +35,13 @@ class PlannedPod(msgspec.Struct, frozen=True, kw_only=True):
     pod: Pod
     has_claims: bool
     is_pinned: bool
+    is_unrestarted: bool = False
 
     @property
     def outlives_opt_in(self) -> bool:
         """Return True if nothing creates it again with its namespace's label, as a Job's pod, until its node is drained."""
-        return self.is_pinned or self.key.workload.partition("/")[0] not in RESTARTED_KINDS
+        kind = self.key.workload.partition("/")[0]
+        return self.is_pinned or self.is_unrestarted or kind not in RESTARTED_KINDS
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +68,33 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
     def moves(self, pod: PlannedPod) -> bool:
         """Return True if a pod has claims by now."""
-        return pod.has_claims and (
-            pod.namespace in self.opted_in or pod.key.workload in self.selected
-        )
+        return pod.has_claims and self._is_opted_in(pod.namespace, pod.key.workload)
+
+    def has_moved(self, workload: AssessedWorkload) -> bool:
+        """Return True if a workload is opted in by now, by the label of its namespace or by its own."""
+        return self._is_opted_in(workload.key.namespace, workload.key.reference)
+
+    def _is_opted_in(self, namespace: str, reference: str) -> bool:
+        return namespace in self.opted_in or reference in self.selected
+
+
+def planned_pod(
+    workload: AssessedWorkload, number: int, pod: Pod, unrestarted: Collection[PodKey] = ()
+) -> PlannedPod:
+    """Return a pod of a workload that is to be placed.
+
+    Args:
+        workload: The workload.
+        number: The number of the pod.
+        pod: The pod itself.
+        unrestarted: The pods with device keys in spite of an opt-in.
+    """
+    key = PodKey(workload.key.reference, number)
+    return PlannedPod(
+        key=key,
+        namespace=workload.key.namespace,
+        pod=pod,
+        has_claims=workload.outcome is not Outcome.NATIVE,
+        is_pinned=workload.key.kind == DAEMON_SET,
+        is_unrestarted=key in unrestarted,
+    )

@@ -33,7 +33,7 @@ _SERVE: Final = (
     "device, or give them another node selector; then plan again from a new snapshot"
 )
 _KEEP: Final = "leave NICs with their device plugin by translation.keep of the settings, "
-_NOT_WHOLE: Final = "it cannot move as a whole, since {} cannot move; other Deployments and StatefulSets of it move by themselves"
+_NOT_WHOLE: Final = "it cannot move as a whole, since {} cannot move; any other Deployments and StatefulSets of it move by themselves"
 _UNSERVED: Final = "its pods run, and after their move no node would serve them: none that they may use would have devices of {}"
 _DESELECTED: Final = "its pods select nodes by {}, which the switch of a node changes, and then no node would take them"
 _RUNS_DESELECTED: Final = "pods of {} run on it, and select it by a label that its switch changes"
@@ -64,7 +64,7 @@ _MIG: Final = (
 _RUNS_BOUND: Final = "pods of {} run on it with a PersistentVolume of it, and would get claims"
 CORDONED: Final = "it is cordoned, and the end of its wave would uncordon it"
 _UNCORDON: Final = "uncordon it, if it may take pods; then plan again from a new snapshot"
-_NOT_READY: Final = "it is not ready, so its drain and its driver would wait"
+NOT_READY: Final = "it is not ready, so its drain and its driver would wait"
 _REPAIR: Final = "repair it, or remove it from the cluster; then plan again from a new snapshot"
 _RUNS_UNCREATED: Final = (
     "pods of {} run on it, and a ResourceQuota would keep their claims from being created"
@@ -108,7 +108,7 @@ def held_unavailable(
         if mapping_at(source.document, "spec").get("unschedulable") is True:
             yield Held(object=reference, reason=CORDONED, fix=_UNCORDON)
         elif not is_ready(source.document):
-            yield Held(object=reference, reason=_NOT_READY, fix=_REPAIR)
+            yield Held(object=reference, reason=NOT_READY, fix=_REPAIR)
 
 
 def held_by_pods(
@@ -176,9 +176,8 @@ def without_devices(
         and (
             any(workload.keys & keys_on.get(node, set()) for node in nodes_of[reference])
             if workload.outcome is Outcome.NATIVE
-            else workload.key.namespace not in stage.opted_in
-            and reference not in stage.selected
-            and any(nodes_of[reference])
+            else any(nodes_of[reference])
+            and (reference in placer.unrestarted_workloads or not stage.has_moved(workload))
         )
     )
 
@@ -281,12 +280,11 @@ def bound_workloads(
     """
     for workload in workloads:
         reference = workload.key.reference
-        has_moved = workload.key.namespace in stage.opted_in or reference in stage.selected
         gets_claims = workload.result is not None and workload.outcome is not Outcome.NATIVE
         on_plugin = any(node and node not in stage.switched for node in nodes_of[reference])
         if (
             gets_claims
-            and not has_moved
+            and not stage.has_moved(workload)
             and on_plugin
             and workload.key.kind != DAEMON_SET
             and not workload.members.isdisjoint(pods)

@@ -3,22 +3,31 @@
 What of these devices is free is another question, `placement` answers it. A cordon does not count, since it ends.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from allocator.pods.claims import pod_claims
 from allocator.pods.node_eligibility import is_eligible, node_rejection
+from allocator.simulation.attempt import class_names
+from answers.model.cluster_state import ClusterState
+from findings.text import join_names
 from kube.api.core import Node, Pod
 from kube.api.meta import encode
+from kube.api.workloads import DAEMON_SET
+from kube.quantity import ZERO
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import build_pods
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.facts.volumes import on_reachable_nodes
 from migration.plan.model.node_labels import with_labels
-from migration.plan.model.plan import Held
+from migration.plan.model.plan import RESTARTED_KINDS, Held, PlannedNode
 from migration.plan.search.moments import Candidate
+from migration.plan.search.parts import AwaitedNodes
 from migration.plan.search.placement import Placer
+from migration.plan.search.stage import Stage
+from translation.vocabularies.nvidia import MIG_PREFIX
 
 _CORDON: Final = "node.kubernetes.io/unschedulable"
 _BARRED: Final = "no workload that moves may use it: {}"
@@ -26,6 +35,8 @@ _LET_IN: Final = (
     "it stays with its device plugin until a workload may use it: let one select and tolerate it, or remove the taint; "
     "then plan again from a new snapshot"
 )
+NO_USER: Final = "no pod with claims would use its devices"
+_LACKING: Final = "pods of {} keep device keys and would lack {}"
 _CAUSES: Final = 2
 """Reasons of workloads that the reason of a node names."""
 
@@ -63,6 +74,13 @@ class EligibleNodes:
                 name for name, node in self._nodes.items() if is_eligible(pod, node)
             )
         return self._by_shape[shape]
+
+    def offers(self, keys: Collection[str], names: Iterable[str]) -> bool:
+        """Return True if one of some nodes offers each of these device keys today."""
+        return any(
+            all((self._nodes[name].status.allocatable or {}).get(key, ZERO) > ZERO for key in keys)
+            for name in names
+        )
 
     def rejection(self, workload: AssessedWorkload, name: str) -> str:
         """Return the reason that a node does not take the pods of a workload; empty if it does."""
@@ -123,6 +141,17 @@ class UsableNodes:
         """Return the reason that a node does not take the pods of a workload; empty if it does."""
         return self._eligible.rejection(workload, name)
 
+    def waiting_pods(self, state: ClusterState) -> dict[str, frozenset[str]]:
+        """Return the pods that wait for claims, as `Pod/namespace/name`, each with the nodes that may serve these."""
+        waiting = {}
+        for name, pod in sorted(state.pods.items()):
+            claims = pod_claims(pod, state.claims, state.templates).open
+            classes = {entry for claim in claims for entry in class_names(claim)}
+            if classes and not pod.spec.node_name:
+                taking = self._eligible.taking_pod(pod)
+                waiting["/".join(("Pod", *name))] = self._placer.nodes_of_classes(classes) & taking
+        return waiting
+
     def claim_nodes(self, workloads: Iterable[AssessedWorkload]) -> Mapping[str, frozenset[str]]:
         """Return workload, as `Kind/namespace/name`, to the nodes for its claims, and namespace to those of all its."""
         nodes_of: dict[str, frozenset[str]] = {}
@@ -134,6 +163,60 @@ class UsableNodes:
                 nodes_of[namespace] = nodes_of.get(namespace, frozenset()) | nodes
         return nodes_of
 
+    def is_offered(self, workload: AssessedWorkload) -> bool:
+        """Return True if a node that takes the pods of a workload offers its device keys today."""
+        return self._eligible.offers(workload.keys, self.eligible(workload))
+
+    def awaited(
+        self,
+        workloads: Iterable[AssessedWorkload],
+        starting: Collection[str],
+        others: Mapping[str, AwaitedNodes],
+        stage: Stage,
+    ) -> Mapping[str, tuple[AwaitedNodes, ...]]:
+        """Return namespace to the nodes that it waits for before it is opted in as a whole.
+
+        Pods that no node would serve today, either, wait for none.
+
+        Args:
+            workloads: The workloads that may get claims.
+            starting: The workloads with pods to come, as `Kind/namespace/name`, without DaemonSets.
+            others: Namespace to nodes that it waits for, besides those for the next pods of its workloads.
+            stage: The nodes and namespaces that have moved.
+        """
+        awaited = {name: (entry,) for name, entry in others.items()}
+        for workload in workloads:
+            key = workload.key
+            gets_claims = workload.result is not None and workload.outcome is not Outcome.NATIVE
+            if gets_claims and key.reference in starting and not stage.has_moved(workload):
+                nodes = self._placer.claim_nodes(workload, self.eligible(workload))
+                if nodes or self.is_offered(workload):
+                    entry = AwaitedNodes(nodes=nodes, workload=key.reference)
+                    awaited[key.namespace] = (*awaited.get(key.namespace, ()), entry)
+        return awaited
+
+    def out_of_reach(
+        self,
+        workloads: Iterable[AssessedWorkload],
+        waiting: Collection[str],
+        in_reach: frozenset[str],
+    ) -> Iterator[str]:
+        """Yield the workloads with pods in wait for devices of nodes without a switch.
+
+        Args:
+            workloads: The workloads that may get claims.
+            waiting: The workloads with pods that wait, as `Kind/namespace/name`.
+            in_reach: The nodes that are switched, or may be.
+        """
+        for workload in workloads:
+            reference, kind = workload.key.reference, workload.key.kind
+            is_created_again = reference in waiting and kind in RESTARTED_KINDS - {DAEMON_SET}
+            gets_claims = workload.outcome is not Outcome.NATIVE
+            if is_created_again and gets_claims and self.serving(workload) - in_reach:
+                nodes = self._placer.claim_nodes(workload, self.eligible(workload))
+                if nodes and nodes.isdisjoint(in_reach):
+                    yield reference
+
     def all_nodes(self, workloads: Iterable[AssessedWorkload]) -> Mapping[str, frozenset[str]]:
         """Return workload, as `Kind/namespace/name`, to the nodes that its pods may use, by claims or by device keys."""
         return {
@@ -141,6 +224,73 @@ class UsableNodes:
             for workload in workloads
             if workload.result is not None
         }
+
+
+class NeededNodes:
+    """The nodes that workloads could use as long as these are not switched."""
+
+    def __init__(
+        self,
+        cluster: AssessedCluster,
+        today: UsableNodes,
+        live_nodes: Mapping[str, Sequence[str]],
+    ) -> None:
+        """Take the nodes of a cluster.
+
+        Args:
+            cluster: The cluster.
+            today: The nodes that workloads may use today.
+            live_nodes: Workload, as `Kind/namespace/name`, to the nodes of its pods.
+        """
+        self._sources = {node.node: node.source for node in cluster.nodes}
+        self._today = today
+        self._live_nodes = live_nodes
+        self._by_shape: dict[tuple[frozenset[object], ...], frozenset[str]] = {}
+
+    def by_node(
+        self, workloads: Iterable[AssessedWorkload], nodes: Collection[PlannedNode]
+    ) -> dict[str, list[str]]:
+        """Return the nodes of some that workloads could use, each with these as `Kind/namespace/name`.
+
+        Args:
+            workloads: The workloads.
+            nodes: The same nodes in each call.
+        """
+        needs: dict[str, list[str]] = {node.name: [] for node in nodes}
+        for workload in workloads:
+            for name in needs.keys() & self._needed_by(workload, nodes):
+                needs[name].append(workload.key.reference)
+        return {name: references for name, references in needs.items() if references}
+
+    def _needed_by(
+        self, workload: AssessedWorkload, nodes: Iterable[PlannedNode]
+    ) -> frozenset[str]:
+        """Return the nodes that a workload could use.
+
+        One that would be rejected needs what its keys name, of the system that serves it today: a share needs a node
+        of HAMi, though others offer the same resource name.
+        """
+        keys, taking = workload.keys, self._today.eligible(workload)
+        sources: frozenset[object] = frozenset()
+        if workload.result is None:
+            live = filter(None, self._live_nodes.get(workload.key.reference, ()))
+            sources = frozenset(map(self._sources.get, live))
+        else:
+            taking = self._today.serving(workload)
+            # One DeviceClass serves all sizes, and a key names its own.
+            keys = frozenset(key for key in keys if key.startswith(MIG_PREFIX))
+            if not keys:
+                return taking
+        shape = sources, keys, taking
+        if shape not in self._by_shape:
+            self._by_shape[shape] = frozenset(
+                node.name
+                for node in nodes
+                if (not sources or node.source in sources)
+                and node.name in taking
+                and not keys.isdisjoint(node.resources)
+            )
+        return self._by_shape[shape]
 
 
 def held_barred(
@@ -168,6 +318,35 @@ def held_barred(
             causes = dict.fromkeys(usable.rejection(workload, name) for workload in kept_out)
             text = "; ".join(sorted(causes)[:_CAUSES])
             yield Held(object=f"Node//{name}", reason=_BARRED.format(text), fix=_LET_IN)
+
+
+def vain_reasons(
+    needs: Mapping[str, Sequence[str]], cluster: AssessedCluster, usable: UsableNodes
+) -> dict[str, str]:
+    """Return nodes with the reason that the switch of each would be in vain.
+
+    Args:
+        needs: Node to the workloads whose pods keep device keys, and may need its devices.
+        cluster: The cluster.
+        usable: The nodes that pods may use.
+    """
+    waiting = usable.waiting_pods(cluster.state) if needs else {}
+    # Kubernetes serves these on both sides.
+    native = (entry for entry in cluster.workloads if entry.outcome is Outcome.NATIVE)
+    native_nodes = frozenset[str]().union(*map(usable.serving, native))
+    reasons = {}
+    for node, keeping in needs.items():
+        pods = [name for name, places in waiting.items() if node in places]
+        names = join_names(keeping)
+        if pods:
+            verb = "waits" if len(pods) == 1 else "wait"
+            text = f"{join_names(pods)} {verb} for claims with such devices, but "
+            reasons[node] = text + _LACKING.format(names, "its devices")
+        elif node in native_nodes:
+            reasons[node] = _LACKING.format(names, "its devices")
+        else:
+            reasons[node] = f"{NO_USER}, and {_LACKING.format(names, 'them')}"
+    return reasons
 
 
 def without_node(pod: Pod) -> Pod:

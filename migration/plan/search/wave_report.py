@@ -43,14 +43,42 @@ class WaveReports:
         self._wave_nodes = wave_nodes
         self._first_notes = first_notes
 
-    def wave(self, number: int, moment: Moment, attempt: Attempt, switched: frozenset[str]) -> Wave:
+    def waves(
+        self, attempts: Iterable[tuple[Moment, Attempt]], switched: frozenset[str]
+    ) -> Iterator[Wave]:
+        """Yield the waves of the plan.
+
+        Args:
+            attempts: The nodes and parts of each, with the moment before it.
+            switched: The nodes of all waves.
+        """
+        # The first wave names the DaemonSets that were opted in before it.
+        former = frozenset[str]()
+        for number, (moment, attempt) in enumerate(attempts, start=1):
+            names = {entry.node.name for entry in attempt.nodes}
+            after = stage_after(moment.stage, names, attempt.parts)
+            waiting = self._placer.waiting_nodes(after, attempt.after)
+            others = {name: own for name, own in waiting.items() if name not in former}
+            notes = tuple(_waiting_notes(others, switched))
+            yield self._wave(number, moment, attempt, waiting, notes)
+            former = frozenset(waiting)
+
+    def _wave(
+        self,
+        number: int,
+        moment: Moment,
+        attempt: Attempt,
+        waiting: Mapping[str, tuple[str, ...]],
+        waiting_notes: Sequence[str],
+    ) -> Wave:
         """Return a wave of the plan.
 
         Args:
             number: Its number.
             moment: The moment before it.
             attempt: Its nodes and parts.
-            switched: The nodes of all waves.
+            waiting: DaemonSet to the nodes with pods of it that are not restarted.
+            waiting_notes: The notes on these.
         """
         nodes = tuple(entry.node for entry in attempt.nodes)
         names = {node.name for node in nodes}
@@ -59,8 +87,6 @@ class WaveReports:
         labelled = {name for part in attempt.parts for name in part.workloads}
         selective = {reference.split("/")[1] for reference in moment.stage.selected}
         touched = {*namespaces, *(entry.namespace for entry in partial)}
-        after = stage_after(moment.stage, names, attempt.parts)
-        waiting = self._placer.waiting_nodes(after, attempt.after)
         during = attempt.during or moment.placement
         return Wave(
             wave=number,
@@ -100,7 +126,7 @@ class WaveReports:
                         *(_NO_SPARE.format(side) for side in attempt.without_spare),
                         *self._part_notes(partial, attempt),
                         *(note for entry in attempt.nodes for note in entry.notes),
-                        *_waiting_notes(waiting, namespaces, switched),
+                        *waiting_notes,
                         *(filter(None, self._first_notes) if number == 1 else ()),
                     )
                 )
@@ -182,18 +208,15 @@ def unplaced_pods(placer: Placer, before: Placement, during: Placement) -> tuple
 
 
 def _waiting_notes(
-    waiting: Mapping[str, Sequence[str]], namespaces: Collection[str], switched: Collection[str]
+    waiting: Mapping[str, Sequence[str]], switched: Collection[str]
 ) -> Iterator[str]:
-    """Yield notes for each DaemonSet of a wave that has pods on nodes with a device plugin.
+    """Yield notes for each DaemonSet that is opted in and has pods on nodes with a device plugin.
 
     Args:
         waiting: DaemonSet to these nodes.
-        namespaces: The namespaces that the wave opts in.
         switched: The nodes of all waves.
     """
     for workload, nodes in waiting.items():
-        if workload.split("/")[1] not in namespaces:
-            continue
         later = [node for node in nodes if node in switched]
         never = [node for node in nodes if node not in switched]
         if later:

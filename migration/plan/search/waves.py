@@ -9,16 +9,16 @@ node is switched only if its devices are of use to somebody afterwards.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.node_devices import labels_of_sharing
 from migration.assessment.outcomes import AssessedWorkload, Outcome, suspended_text
-from migration.plan.model.plan import Held, PlannedNode, Wave
+from migration.plan.model.plan import Held, Wave
 from migration.plan.search.attempts import WaveSearch
-from migration.plan.search.couplings import with_couplings
+from migration.plan.search.couplings import idle_workloads, with_couplings
 from migration.plan.search.device_map import WaveDetails, wave_details
 from migration.plan.search.losses import NodeLosses
 from migration.plan.search.moments import (
@@ -26,11 +26,12 @@ from migration.plan.search.moments import (
     Candidate,
     Moment,
     Obstacle,
+    PlanProgress,
     Policy,
     policies_in_order,
     without_spare,
 )
-from migration.plan.search.parts import Part, divide, servable_parts
+from migration.plan.search.parts import AwaitedNodes, Part, divide, servable_parts
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.rivals import with_rivals
 from migration.plan.search.searched import SearchedWaves, completed, held_objects
@@ -45,24 +46,16 @@ from migration.plan.search.unmovable import (
     unserved_workload,
     without_devices,
 )
-from migration.plan.search.usable_nodes import UsableNodes, held_barred
+from migration.plan.search.usable_nodes import (
+    NeededNodes,
+    UsableNodes,
+    held_barred,
+    vain_reasons,
+)
 from migration.plan.search.wave_report import WaveReports, evicted_others, unplaced_pods
 
 _EXPLAINED: Final = 64
 """Held nodes that are tried by themselves for a reason of their own."""
-
-
-class PlanProgress(Protocol):
-    """Follows the search for waves, and may end it."""
-
-    def expect(self, total: int) -> None:
-        """Take the number of nodes that get a wave at best."""
-
-    def __call__(self, done_count: int) -> None:
-        """Take the number of nodes that have a wave."""
-
-    def stops(self) -> bool:
-        """Return True if the search is to end with the waves that there are."""
 
 
 class Waves(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +63,7 @@ class Waves(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         complete: The search was not ended before all nodes and namespaces were tried.
+        early: The namespaces that are not opted in, with the nodes that they wait for in vain.
         details: The details of each wave.
     """
 
@@ -77,6 +71,7 @@ class Waves(msgspec.Struct, frozen=True, kw_only=True):
     held: tuple[Held, ...]
     complete: bool = True
     details: tuple[WaveDetails, ...] = ()
+    early: Mapping[str, tuple[AwaitedNodes, ...]] = {}
 
 
 class Planner:
@@ -92,7 +87,8 @@ class Planner:
         *,
         divisible: Collection[str],
         partial: Collection[str] = (),
-        unpublished: Mapping[str, frozenset[str]] = {},
+        awaited: Mapping[str, AwaitedNodes] = {},
+        starting: Collection[str] = (),
     ) -> None:
         """Prepare the planner.
 
@@ -104,22 +100,22 @@ class Planner:
             bound_pods: Namespace and name of the pods with a volume of one node.
             divisible: The workloads that can get claims by themselves, before the rest of their namespace.
             partial: The namespaces that are never opted in as a whole.
-            unpublished: The nodes for namespaces, as in `Moment`.
+            awaited: Namespace to nodes that it waits for, besides those for the next pods of its workloads.
+            starting: The workloads with pods to come, as `Kind/namespace/name`, without DaemonSets.
         """
-        self._divisible, self._partial, self._unpublished = divisible, partial, unpublished
+        self._divisible, self._partial = divisible, partial
+        self._awaited, self._starting = awaited, frozenset(starting)
         self._bound = bound_pods
         self._cluster = cluster
         self._workloads = cluster.workloads
         self._placer = placer
         self._policy = policy
-        self._policies: tuple[Policy, ...] = (policy,)
-        if policy.notes_loss:
-            self._policies = policies_in_order(policy)
+        self._policies = policies_in_order(policy) if policy.notes_loss else (policy,)
         self._losses = NodeLosses.none(placer)
-        self._sources = {node.node: node.source for node in cluster.nodes}
         self._live_nodes = live_nodes
-        self._unmovable: Collection[str] = ()
+        self._unmovable: frozenset[str] = frozenset()
         self._today = self._usable = UsableNodes(cluster, placer)
+        self._needed = NeededNodes(cluster, self._today, live_nodes)
         self._serving = self._usable.claim_nodes(cluster.workloads)
         self._live = Placement(
             nodes={
@@ -162,7 +158,7 @@ class Planner:
         self._usable = UsableNodes(self._cluster, self._placer, stage.labels)
         self._serving = self._usable.claim_nodes(self._workloads)
         unmovable = {entry.workload.key.reference: entry for entry in self.unmovable(stage)}
-        self._unmovable = unmovable.keys()
+        self._unmovable = frozenset(unmovable)
         nodes_of = {
             name: self._nodes_of(entry.workload) if entry.nodes is None else entry.nodes
             for name, entry in unmovable.items()
@@ -197,12 +193,11 @@ class Planner:
         reports = WaveReports(self._placer, self._workloads, self._policy.wave_nodes, notes)
         return Waves(
             waves=with_couplings(
-                [
-                    reports.wave(number, moment, attempt, useful.switched())
-                    for number, (moment, attempt) in enumerate(useful.waves, start=1)
-                ],
+                tuple(reports.waves(useful.waves, useful.switched())),
                 self._serving,
                 self._usable_nodes(start),
+                begin.idle,
+                self._placer.waiting_nodes(begin.stage, begin.placement),
             ),
             held=()
             if progress.stops()
@@ -213,9 +208,11 @@ class Planner:
                     begin,
                     useful,
                     obstacles=self._own_obstacles(begin, useful, progress),
+                    in_vain=vain_reasons(self._needs(begin, useful), self._cluster, self._usable),
                 ),
             ),
             complete=not progress.stops(),
+            early=useful.early(),
             details=tuple(
                 wave_details(
                     moment,
@@ -264,17 +261,13 @@ class Planner:
         self, candidates: Sequence[Candidate], namespaces: Collection[str], start: Stage
     ) -> Iterator[Held]:
         """Yield the nodes without a workload that moves and may use them."""
-        opted_in = start.opted_in.union(namespaces)
+        stage = msgspec.structs.replace(start, opted_in=start.opted_in.union(namespaces))
         moving = [
             workload
             for workload in self._workloads
             if workload.result is not None
             and workload.key.reference not in self._unmovable
-            and (
-                workload.outcome is Outcome.NATIVE
-                or workload.key.namespace in opted_in
-                or workload.key.reference in start.selected
-            )
+            and (workload.outcome is Outcome.NATIVE or stage.has_moved(workload))
         ]
         used = frozenset(self._live.nodes.values())
         yield from held_barred(candidates, moving, self._usable, self._placer, used)
@@ -285,6 +278,10 @@ class Planner:
         placement = self._placer.place(stage, self._live)
         running = self._running(placement)
         disturbed = self._placer.disturbed(stage, running)
+        workloads = self._workloads if parts else ()
+        waiting = {key.workload for key in placement.unplaced.difference(running)}
+        in_reach = stage.switched.union(entry.node.name for entry in candidates)
+        out_of_reach = self._usable.out_of_reach(workloads, waiting, in_reach)
         return Moment(
             stage=stage,
             placement=placement,
@@ -294,7 +291,13 @@ class Planner:
             parts=parts,
             serving=self._serving,
             usable=self._usable.all_nodes(self._workloads),
-            unpublished=self._unpublished,
+            awaited=self._usable.awaited(
+                workloads,
+                self._starting.union(out_of_reach) - self._unmovable,
+                self._awaited,
+                stage,
+            ),
+            idle=tuple(idle_workloads(self._workloads, stage, self._today.serving)),
         )
 
     def _running(self, placement: Placement) -> dict[PodKey, str]:
@@ -321,7 +324,7 @@ class Planner:
         waiting = [{part.namespace for part in whole.end.parts}]
         if len(policies) > 1:
             waiting.append({part.namespace for part in whole.parts_without_spare()})
-        tried, late = len(begin.parts), self._unpublished.keys()
+        tried, late = len(begin.parts), begin.awaited.keys()
         for namespaces in waiting:
             moving = (self._workloads, selected, self._divisible)
             divided = divide(begin.parts, namespaces, *moving, waiting=late)
@@ -425,30 +428,13 @@ class Planner:
 
     def _useless_nodes(self, begin: Moment, search: SearchedWaves) -> frozenset[str]:
         """Return the nodes that pods left behind could use, and no pod does that has claims."""
-        left_behind = list(self._left_behind(search.end.stage))
-        needed = frozenset[str]().union(*map(self._today.serving, left_behind))
-        refused = [workload for workload in left_behind if workload.result is None]
         used = search.end.stage.switched & frozenset(search.end.placement.nodes.values())
-        return frozenset(
-            entry.node.name
-            for entry in begin.nodes
-            if entry.node.name not in used
-            and (
-                entry.node.name in needed
-                or any(self._may_need(workload, entry.node) for workload in refused)
-            )
-        )
+        return frozenset(self._needs(begin, search)) - used
 
-    def _may_need(self, workload: AssessedWorkload, node: PlannedNode) -> bool:
-        """Return True if a workload that would be rejected could use a node as long as it is not switched.
-
-        It needs what its keys name, of the system that serves it today: a share needs a node of HAMi,
-        though others offer the same resource name.
-        """
-        sources = {self._sources.get(name) for name in self._nodes_of(workload)}
-        is_served = not sources or node.source in sources
-        is_taken = node.name in self._today.eligible(workload)
-        return is_served and is_taken and not workload.keys.isdisjoint(node.resources)
+    def _needs(self, begin: Moment, search: SearchedWaves) -> Mapping[str, Sequence[str]]:
+        """Return the nodes that pods left behind could use, each with the workloads of these."""
+        left_behind = self._left_behind(search.end.stage)
+        return self._needed.by_node(left_behind, [entry.node for entry in begin.nodes])
 
     def _nodes_of(self, workload: AssessedWorkload) -> frozenset[str]:
         """Return the nodes that pods of a workload run on now."""
@@ -463,20 +449,26 @@ class Planner:
     def _left_behind(self, stage: Stage) -> Iterator[AssessedWorkload]:
         """Yield the workloads with pods that need resources of a device plugin."""
         for workload in self._workloads:
-            has_claims = (
-                workload.key.namespace in stage.opted_in or workload.key.reference in stage.selected
-            )
             if workload.result is None:
                 is_served = self._runs_on(workload, stage.switched)
             else:
-                is_served = workload.outcome is Outcome.NATIVE or has_claims
+                is_served = workload.outcome is Outcome.NATIVE or stage.has_moved(workload)
             # Those that stay as they are keep their own nodes, and need no others.
             if not is_served and workload.pods and workload.key.reference not in self._unmovable:
                 yield workload
 
     def usable_nodes(self) -> Mapping[str, frozenset[str]]:
-        """Return workload, as `Kind/namespace/name`, to the nodes that its pods may use today."""
-        return self._today.all_nodes(self._cluster.workloads)
+        """Return workload, as `Kind/namespace/name`, to the nodes that its pods may use today.
+
+        Those whose devices no node has today, nor offers under their device keys, are left out.
+        """
+        nodes_of = self._today.all_nodes(self._workloads)
+        return {
+            workload.key.reference: nodes_of[workload.key.reference]
+            for workload in self._workloads
+            if nodes_of.get(workload.key.reference)
+            or (workload.result is not None and self._today.is_offered(workload))
+        }
 
     def _usable_nodes(self, stage: Stage) -> frozenset[str]:
         """Return the nodes that pods may use once they are switched, though no further workload gets claims."""
@@ -485,11 +477,7 @@ class Planner:
                 self._usable.serving(workload)
                 for workload in self._workloads
                 if workload.result is not None
-                and (
-                    workload.outcome is Outcome.NATIVE
-                    or workload.key.namespace in stage.opted_in
-                    or workload.key.reference in stage.selected
-                )
+                and (workload.outcome is Outcome.NATIVE or stage.has_moved(workload))
             )
         )
 

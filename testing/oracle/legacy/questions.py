@@ -145,7 +145,7 @@ def read_executed(vocabulary: str) -> ExecutedFile:
         file = read_scenarios("koordinator.yaml")
         return ExecutedFile(driver=file.driver, scenarios=file.scenarios)
     text = (SCENARIOS / f"{vocabulary}.yaml").read_text()
-    return msgspec.convert(yaml.safe_load(text), ExecutedFile)
+    return msgspec.convert(yaml.load(text, Loader=yaml.CSafeLoader), ExecutedFile)
 
 
 def _executable_of_hami() -> ExecutedFile:

@@ -1,0 +1,330 @@
+"""The functions of the shared script for pods on a way back with claims again. Pure."""
+
+from typing import Final
+
+CLAIM_FUNCTIONS: Final = r"""
+# Patterns for lines of `print_claimed` that are no matter of this way back; the namespaces that it leaves to their pods; those
+# that it leaves to the mode of Drawbridge; and a line for each that earlier waves have switched, with the number of its pods when
+# the plan was made.
+apart=()
+selecting=' '
+unlabelled=' '
+switched=
+leaving=()
+
+# The DRA driver $1 leaves the nodes, and those of its vendor that come with it, such as compute-domain.nvidia.com with
+# gpu.nvidia.com.
+driver_leaves() {
+  local vendor="${1#*.}"
+  if [[ "$vendor" != *.* ]]; then vendor="$1"; fi
+  leaving+=("${vendor//./[.]}")
+}
+
+# Pods of $1 get device keys again: a workload whose template loses the label, or a namespace. If that is left to its pods then,
+# as $2 says, those with a label of their own get claims still; if no label is left, all of them in mode OptOut.
+keys_again() {
+  local rest="${1#*/}"
+  case "$1/${2:-}" in
+    namespace/*/selected) selecting="$selecting$rest " && apart+=("^[^ ]+ [^ ]+ $rest [^ ]+ translated - ") ;;
+    namespace/*) unlabelled="$unlabelled$rest " ;;
+    *)
+      if [[ "$unlabelled" == *" ${rest%%/*} "* ]]; then return; fi
+      apart+=("$(owner_pattern "${1%%/*}/${1##*/}")${rest%%/*} [^ ]+ translated ")
+      ;;
+  esac
+}
+
+# Earlier waves have switched $2 pods of the namespace $1, and had devices for them. No other node takes those of DaemonSets,
+# which are said one by one.
+switched_before() {
+  apart+=("^[^ ]+ DaemonSet/[^ ]+ $1 [^ ]+ translated ")
+  switched="$switched$1 $2"$'\n'
+}
+
+# Print a line for each pod with claims that goes on, and that a controller creates again: its name, its owner, its namespace, its
+# node, translated or native, true if it has the label itself, the hash of its template, with - for what it has not, and whether
+# it is ready.
+print_claimed() {
+  local lines none='{{else}}-{{end}}' owner node made label hash ready
+  owner='{{range .metadata.ownerReferences}}{{if .controller}}{{js .kind}}/{{js .name}}{{end}}{{end}}'
+  node="{{if .spec.nodeName}}{{.spec.nodeName}}$none"
+  made='{{with .metadata.annotations}}{{if index . "drawbridge.internal/request"}}translated{{else}}native{{end}}{{else}}native{{end}}'
+  label="{{with .metadata.labels}}{{if eq (print (index . \"drawbridge.internal/translate\")) \"true\"}}true$none$none"
+  hash="{{with .metadata.labels}}{{with index . \"pod-template-hash\"}}{{.}}$none$none"
+  ready='{{range .status.conditions}}{{if eq .type "Ready"}} {{js .status}}{{end}}{{end}}'
+  lines="$(kubectl get pods --all-namespaces '--field-selector=status.phase!=Failed,status.phase!=Succeeded' \
+    "--output=go-template={{range .items}}{{if and .spec.resourceClaims (not .metadata.deletionTimestamp)}}{{.metadata.name}} $owner\
+ {{.metadata.namespace}} $node $made $label $hash$ready{{\"\\n\"}}{{end}}{{end}}")" || return
+  # An owner may have any text for its kind.
+  grep -E -e '^[^ ]+ [A-Za-z0-9]+/[A-Za-z0-9._:-]+ [a-z0-9-]+ [^ ]+ [a-z]+ [^ ]+ [^ ]+( [^ ]+)?$' <<<"$lines" || true
+}
+
+# Whether pods of namespaces without the label get claims: the mode of Drawbridge is OptOut.
+is_opt_out() {
+  local path='{.webhooks[?(@.name=="pods.drawbridge.internal")].namespaceSelector.matchExpressions' mode
+  path="${path}[?(@.key==\"drawbridge.internal/translate\")].operator}"
+  mode="$(kubectl get mutatingwebhookconfiguration zz-drawbridge --ignore-not-found "--output=jsonpath=$path")" || return
+  [ "$mode" = NotIn ]
+}
+
+# Print the lines of those whose next ones get claims when this wave is taken back, if the labels are as the plan knows them.
+print_lasting() {
+  local lines namespace patterns=("${apart[@]}")
+  lines="$(print_claimed)" || return
+  if [ -z "$lines" ]; then return; fi
+  if [ "$unlabelled" != ' ' ] && ! is_opt_out; then
+    for namespace in $unlabelled; do patterns+=("^[^ ]+ [^ ]+ $namespace [^ ]+ translated "); done
+  fi
+  grep -v -E -e '^$' "${patterns[@]/#/--regexp=}" <<<"$lines" || true
+}
+
+# Print a line for each device that a pod has by a claim: the namespace, the driver and the pod.
+print_devices() {
+  local lines template="{{range .items}}{{\$namespace := .metadata.namespace}}{{with .status}}{{\$pods := .reservedFor}}"
+  template="$template{{with .allocation}}{{with .devices}}{{range .results}}{{\$driver := .driver}}{{range \$pods}}"
+  template="$template{{if eq (print .resource) \"pods\"}}{{\$namespace}} {{js \$driver}} {{js .name}}{{\"\\n\"}}{{end}}{{end}}"
+  lines="$(kubectl get resourceclaims.resource.k8s.io --all-namespaces \
+    "--output=go-template=$template{{end}}{{end}}{{end}}{{end}}{{end}}")" || return
+  grep -x -E -e '[a-z0-9-]+ [a-z0-9.-]+ [a-z0-9.-]+' <<<"$lines" || true
+}
+
+# Print those of the lines $1 of pods that lose devices when the drivers leave: pods whose devices are all of others find them
+# again. Those whose claims do not tell are printed, too.
+losing_devices() {
+  local devices pattern pod owner namespace rest
+  local -A staying=()
+  if [ -z "$1" ]; then return; fi
+  devices="$(print_devices)" || return
+  pattern="$(printf '|%s' "${leaving[@]}")"
+  pattern="^[^ ]+ ([^ ]+[.])?(${pattern#|}) "
+  while read -r namespace _ pod; do staying["$namespace/$pod"]=yes; done <<<"$devices"
+  while read -r namespace _ pod; do
+    staying["$namespace/$pod"]=
+  done < <(grep -E -e "$pattern" <<<"$devices" || true)
+  while read -r pod owner namespace rest; do
+    if [ -z "${staying["$namespace/$pod"]:-}" ]; then printf '%s\n' "$pod $owner $namespace $rest"; fi
+  done <<<"$1"
+}
+
+# Print the workload of a pod of the namespace $1 with the owner $2 and the hash $3.
+print_workload() {
+  local owner="$2"
+  if [[ "$owner" == ReplicaSet/*-"$3" ]]; then owner="Deployment/${owner#*/}" && owner="${owner%-"$3"}"; fi
+  printf '%s/%s/%s\n' "${owner%%/*}" "$1" "${owner#*/}"
+}
+
+# Whether the namespace $1 is opted out by now: its pods get device keys, so a way back leaves its label as it is.
+is_opted_out() {
+  local label
+  label="$(kubectl get "namespace/$1" --ignore-not-found '--output=jsonpath={.metadata.labels.drawbridge\.internal/translate}')" || return
+  if [ "$label" != false ]; then return 1; fi
+  printf 'namespace/%s is opted out, and stays so\n' "$1"
+}
+
+# Print what gives next pods of the workload $1 claims, from a line $2 of one: its namespace or its template by the label, the
+# mode of Drawbridge, its manifest, or an earlier wave; nothing if they get device keys.
+print_reason() {
+  local kind namespace name label template path='{.metadata.labels.drawbridge\.internal/translate}'
+  IFS=/ read -r kind namespace name <<<"$1"
+  if grep -q -E -e '^([^ ]+ ){4}native ' <<<"$2"; then echo manifest && return; fi
+  label="$(kubectl get "namespace/$namespace" --ignore-not-found "--output=jsonpath=$path")" || return
+  if [ "$label" = true ] && [[ "$selecting" == *" $namespace "* ]]; then label=selected; fi
+  case "$kind" in
+    Deployment | StatefulSet | DaemonSet | ReplicaSet | ReplicationController | Job)
+      template="$(kubectl get "${kind,,}/$name" "--namespace=$namespace" --ignore-not-found \
+        "--output=jsonpath={.spec.template${path#?}")" || return ;;
+    *) if grep -q -E -e '^([^ ]+ ){4}translated true ' <<<"$2"; then template=true; else template=; fi ;;
+  esac
+  # The label of a namespace that this way back leaves without one tells nothing, nor does true in mode OptOut.
+  if [[ "$label" != false && ("$label" != selected || "$unlabelled" == *" $namespace "*) ]] && is_opt_out; then label=all; fi
+  case "$label/$template" in
+    */false | false/*) ;;
+    all/*) echo mode ;;
+    true/*) if grep -q "^$namespace " <<<"$switched"; then echo wave; else echo namespace; fi ;;
+    selected/true) echo template ;;
+  esac
+}
+
+# Say how next pods of the workload $1 get device keys again, where $2 gives them claims.
+say_way_to_keys() {
+  local kind namespace name patch='{"spec":{"template":{"metadata":{"labels":{"drawbridge.internal/translate":null}}}}}'
+  local all='(for the next pods of all its workloads)'
+  IFS=/ read -r kind namespace name <<<"$1"
+  case "$2" in
+    manifest) ;;
+    wave) printf 'they get device keys again once the wave that opted in namespace %s is taken back, too\n' "$namespace" >&2 ;;
+    mode)
+      printf 'for device keys again opt the namespace out, in your repository if it is there: ' >&2
+      printf 'kubectl label namespace %q drawbridge.internal/translate=false --overwrite %s\n' "$namespace" "$all" >&2
+      ;;
+    namespace)
+      printf 'for device keys again take the label off, in your repository if it is there: ' >&2
+      printf 'kubectl label namespace %q drawbridge.internal/translate- %s\n' "$namespace" "$all" >&2
+      ;;
+    *)
+      printf 'for device keys again take the label off, in your repository if it is there: ' >&2
+      printf 'kubectl patch %q --namespace=%q --type=merge --patch=%s ' "${kind,,}/$name" "$namespace" "'$patch'" >&2
+      printf '(a new template: all its pods are created again, those on other nodes, too)\n' >&2
+      ;;
+  esac
+}
+
+# Print the lines of pods of the workload $1 from lines of `print_claimed`.
+of_workload() {
+  local rest="${1#*/}"
+  grep -E -e "^[^ ]+ [^ ]+ ${rest%%/*} " <<<"$2" | grep -i -E -e "$(owner_pattern "${1%%/*}/${1##*/}")" || true
+}
+
+# Print the workloads of lines of `print_claimed`.
+print_workloads() {
+  local owner namespace hash
+  while read -r _ owner namespace _ _ _ hash _; do
+    if [ -n "$owner" ]; then print_workload "$namespace" "$owner" "$hash"; fi
+  done <<<"$1" | sort -u
+}
+
+# Print those of the lines $1 that are of pods on the nodes that follow.
+on_any_of() {
+  local pod owner namespace node rest
+  while read -r pod owner namespace node rest; do
+    if [ -n "$node" ] && [[ " ${*:2} " == *" $node "* ]]; then
+      printf '%s\n' "$pod $owner $namespace $node $rest"
+    fi
+  done <<<"$1"
+}
+
+# Stop unless somebody says otherwise where pods with claims are on the nodes $*, and their next ones get claims, too. Another node
+# may have devices for these: that is known to the scheduler alone. Earlier waves had devices for as many pods as were there.
+stop_at_claims() {
+  local all lines of namespace number workload workloads
+  if evicts all; then return; fi
+  all="$(print_lasting)"
+  lines="$(on_any_of "$all" "$@")"
+  while read -r namespace number; do
+    if [ -z "$namespace" ]; then continue; fi
+    of="^[^ ]+ [^ ]+ $namespace [^ ]+ translated "
+    if [ "$(grep -c -E -e "$of" <<<"$all" || true)" -le "$number" ]; then lines="$(grep -v -E -e "$of" <<<"$lines" || true)"; fi
+  done <<<"$switched"
+  lines="$(losing_devices "$lines")"
+  workloads="$(print_workloads "$lines")"
+  # Standard input is a person's.
+  for workload in $workloads; do ask_about_claims "$workload" "$(of_workload "$workload" "$lines")"; done
+}
+
+# Stop unless somebody says otherwise for the workload $1, with the lines $2 of its pods on nodes of the wave.
+ask_about_claims() {
+  local answer reason cause wait='for ever unless another node with a DRA driver has devices for them'
+  if evicts "$1"; then return; fi
+  reason="$(print_reason "$1" "$2")"
+  case "$reason" in
+    '') return ;;
+    manifest) cause='as its manifest has them' ;;
+    mode) cause='since its namespace is not opted out' ;;
+    wave) cause='since an earlier wave has opted it in, with fewer pods in its namespace then' ;;
+    *) cause="by the label of its $reason, which this way back leaves" ;;
+  esac
+  if [[ "$1" == DaemonSet/* ]]; then wait='for ever on nodes that the DRA driver has left'; fi
+  printf '%s has pods with claims on nodes of this wave (%s), and its next ones get claims, too, %s: they wait %s\n' \
+    "$1" "$(cut -d ' ' -f 1 <<<"$2" | paste -s -d ' ' -)" "$cause" "$wait" >&2
+  ask 'Evict them all the same, or abort (e/a)?'
+  case "$answer" in e*) return ;; esac
+  say_way_to_keys "$1" "$reason"
+  case "$reason" in
+    namespace | template | mode) printf 'then go on: these pods come again with device keys, and need no restart\n' >&2 ;;
+  esac
+  printf -- '--evict-jobs=%q evicts them all the same\n' "$1" >&2
+  last_command="look for pods of $1 with claims"
+  return 1
+}
+
+# Note on the node $1, before its drain, the workloads of such pods, each with the number that is ready: the last step waits for them.
+note_claims() {
+  local all lines workload noted_before value=
+  all="$(print_lasting)"
+  lines="$(on_any_of "$all" "$1")"
+  lines="$(losing_devices "$lines")"
+  for workload in $(print_workloads "$lines"); do
+    value="$value $workload=$(of_workload "$workload" "$all" | grep -c ' True$' || true)"
+  done
+  if [ -z "$value" ]; then return; fi
+  noted_before="$(print_noted "$1")"
+  value="$(printf '%s\n' "$noted_before" "${value// /$'\n'}" | grep . | sort -u | paste -s -d ' ' -)"
+  on_nodes annotate node "$1" --overwrite "drawbridge.internal/evicted=$value"
+}
+
+# Print what `note_claims` has noted on the node $1, a line for each workload. The kubelet may write any other text there.
+print_noted() {
+  local value
+  value="$(kubectl get node "$1" --ignore-not-found '--output=jsonpath={.metadata.annotations.drawbridge\.internal/evicted}')" || return
+  grep -x -E -e '[A-Za-z0-9]+/[a-z0-9-]+/[A-Za-z0-9._:-]+=[0-9]{1,9}' <<<"${value// /$'\n'}" || true
+}
+
+# Wait until no pod of workloads waits for a node, or as many are ready as ran: of those that are noted on the nodes $1, a list with
+# spaces, and of those that follow, each with the number of its pods when the plan was made. No other node takes a DaemonSet's pod
+# with claims, so a minute is enough for these. Pods with claims stop nothing where somebody has said so.
+wait_for_nodes() {
+  local places="$1" node value entry workload pods names late='' noted_nodes=() start end=$((SECONDS + most_seconds))
+  shift
+  local -A least=()
+  for node in $places; do
+    value="$(print_noted "$node")"
+    if [ -n "$value" ]; then noted_nodes+=("$node"); fi
+    for entry in $value "$@"; do
+      workload="${entry%=*}"
+      if [ "${entry##*=}" -gt "${least[$workload]:-0}" ]; then least[$workload]="${entry##*=}"; fi
+      if [ "${least[$workload]:-0}" -eq 0 ]; then least[$workload]=1; fi
+    done
+  done
+  for workload in $(printf '%s\n' "${!least[@]}" | sort); do
+    start="$SECONDS"
+    value=
+    while true; do
+      pods="$(print_members "$workload")"
+      names="$(print_waiting "$pods" '(claims|keys)')"
+      if [ -z "$names" ] || [ "$(grep -c ' True$' <<<"$pods" || true)" -ge "${least[$workload]}" ]; then break; fi
+      if [ -z "$value" ]; then printf 'waiting for a node for pods of %s: %s\n' "$workload" "$names"; fi
+      value=said
+      if [ "$SECONDS" -ge "$end" ] || { is_stuck "$workload" "$pods" && [ "$((SECONDS - start))" -ge "$fewer_seconds" ]; }; then
+        printf '%s: no node takes %s\n' "$workload" "$names" >&2
+        say_waiting "$workload" "$(print_waiting "$pods" claims)"
+        if ! evicts "$workload" || [ -n "$(print_waiting "$pods" keys)" ]; then late="$late $workload"; fi
+        break
+      fi
+      sleep 2
+    done
+  done
+  if [ -n "$late" ]; then
+    last_command="wait for a node for pods of$late"
+    return 1
+  fi
+  for node in "${noted_nodes[@]}"; do on_nodes annotate node "$node" drawbridge.internal/evicted-; done
+}
+
+# Print the lines of `print_pods` for the workload $1.
+print_members() {
+  local rest="${1#*/}"
+  print_pods "${rest%%/*}" '' "${1%%/*}/${1##*/}"
+}
+
+# Print the names of pods without a node, with devices by what $2 matches, from their lines.
+print_waiting() {
+  grep -E -e " $2 unplaced( (False|Unknown))?\$" <<<"$1" | cut -d ' ' -f 1 | paste -s -d ' ' - || true
+}
+
+# Whether all pods without a node, of the lines $2, have claims and are of the DaemonSet $1.
+is_stuck() { [[ "$1" == DaemonSet/* ]] && [ -z "$(print_waiting "$2" keys)" ]; }
+
+# Say how the pods $2 of the workload $1 get device keys, if there are any.
+say_waiting() {
+  local rest="${1#*/}" reason
+  if [ -z "$2" ]; then return; fi
+  reason="$(print_reason "$1" "$(of_workload "$1" "$(print_claimed)")")"
+  say_way_to_keys "$1" "$reason"
+  case "$reason" in
+    namespace | template | mode)
+      printf 'then delete those with claims: kubectl delete pods --namespace=%q %s\n' "${rest%%/*}" "$2" >&2 ;;
+  esac
+  printf -- '--evict-jobs=%q goes on while these wait\n' "$1" >&2
+}
+"""
+"""The text of the functions; they use those for nodes and for pods."""

@@ -1,0 +1,103 @@
+"""The commands of a runbook for DaemonSets with devices: a drain leaves their pods on the node. Pure."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from cli.runbooks.shell import command, quoted
+from findings.text import reference_text
+from migration.plan.facts.vendors import driver_label
+from migration.plan.model.plan import Plan, PlannedDaemonSet, PlannedNode, Wave
+
+DELETE_TIMEOUT: Final = "10m"
+"""The time for which an object may be on its way; with a finalizer that nobody removes, kubectl would wait for ever."""
+
+
+def tolerant_lines(plan: Plan, wave: Wave, nodes: Iterable[PlannedNode]) -> Iterator[str]:
+    """Yield the commands that stop at DaemonSets with pods for a driver on its way out of a node.
+
+    The taint keeps these pods away unless they tolerate it, whatever the plan knew of them. With device keys they wait
+    for the plugin, or get its devices if it is back by then; only Kubernetes itself gives them the driver's before.
+    """
+    for node in nodes:
+        leaving = list(leaving_drivers(plan, node))
+        labels = ",".join("=".join(driver_label(driver)) for driver in leaving)
+        of_driver = {driver_label(driver)[0] for driver in node.devices}
+        has_plugin = not of_driver.issuperset(node.former_labels)
+        for entry in node.daemon_sets if leaving else ():
+            if _keeps_claims(plan, wave, entry) or not (entry.translated or has_plugin):
+                words = (node.name, entry.namespace, entry.name, entry.selector)
+                yield command("stop_at_tolerant", *words, ", ".join(leaving), labels)
+
+
+def leaving_drivers(plan: Plan, node: PlannedNode) -> Iterator[str]:
+    """Yield the DRA drivers that leave a node on the way back: those that it did not have before its wave."""
+    for driver in node.devices:
+        label, value = driver_label(driver)
+        nodes = plan.driver_nodes.get(driver)
+        was_there = nodes is not None and node.name in nodes.publishing
+        if not was_there and node.former_labels.get(label) != value:
+            yield driver
+
+
+def _keeps_claims(plan: Plan, wave: Wave, entry: PlannedDaemonSet) -> bool:
+    """Return True if the pods of a DaemonSet get claims still once a wave is taken back."""
+    return entry.translated and _opting_wave(plan, entry) < wave.wave
+
+
+def _opting_wave(plan: Plan, entry: PlannedDaemonSet) -> int:
+    """Return the first wave that opts in a DaemonSet; 0 if it was opted in before the plan."""
+    for wave in plan.waves:
+        labelled = (workload.object for workload in wave.workloads if workload.labelled)
+        if entry.namespace in wave.namespaces or entry.reference in labelled:
+            return wave.wave
+    return 0
+
+
+def left_pod_lines(node: PlannedNode) -> Iterator[str]:
+    """Yield the commands that delete the pods left by a drain with their devices."""
+    if node.daemon_sets:
+        yield "# These pods stayed, with devices that others may get now; their DaemonSet creates them again."
+    for entry in node.daemon_sets:
+        yield delete_daemon_pods(entry, node.name)
+
+
+def pending_pod_lines(wave: Wave) -> Iterator[str]:
+    """Yield the commands that delete pods of DaemonSets without a node, once they are opted in or out.
+
+    They were created again when their node had changed hands, with device keys where the plugin is gone, or
+    with claims where the driver is.
+    """
+    waiting = {workload.object for workload in wave.workloads if workload.waiting}
+    commands = dict.fromkeys(
+        delete_daemon_pods(entry, "")
+        for node in wave.nodes
+        for entry in node.daemon_sets
+        if entry.reference in waiting
+    )
+    if commands:
+        yield "# Pods without a node are as their namespace was before, and come again; others are not restarted."
+    yield from commands
+
+
+def later_rollbacks(plan: Plan, wave: Wave, node: PlannedNode) -> Iterator[str]:
+    """Yield a line for each DaemonSet with claims on a node until an earlier wave is taken back, too.
+
+    Those that were opted in before the plan are asked about first, see `claim_lines`.
+    """
+    for entry in node.daemon_sets:
+        opting = _opting_wave(plan, entry)
+        if opting and _keeps_claims(plan, wave, entry):
+            text = (
+                f"{reference_text(entry.reference)}: its pod on {node.name} gets claims until wave {opting}, which opted it "
+                "in, is taken back, too"
+            )
+            yield f"echo {quoted(text)}"
+
+
+def delete_daemon_pods(entry: PlannedDaemonSet, node: str) -> str:
+    """Return the command that deletes a DaemonSet's pods on a node, or those without one."""
+    return command(
+        *("kubectl", "delete", "pods", f"--namespace={entry.namespace}"),
+        *(f"--selector={entry.selector}", f"--field-selector=spec.nodeName={node}"),
+        f"--timeout={DELETE_TIMEOUT}",
+    )

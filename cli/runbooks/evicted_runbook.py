@@ -1,0 +1,92 @@
+"""The commands of a way back for pods with claims again: their labels are not of its wave. Pure.
+
+The cluster is asked for them: workloads that were created or scaled since the plan was made may have pods on the nodes.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from cli.runbooks.daemon_set_runbook import leaving_drivers
+from cli.runbooks.shell import command
+from kube.api.workloads import DAEMON_SET
+from kube.names import TRANSLATE_SELECTED
+from migration.plan.model.plan import Plan, PlannedNode, Wave
+
+
+def lasting_lines(plan: Plan, wave: Wave) -> Iterator[str]:
+    """Yield the lines that tell a way back of leaving drivers, of the labels that it takes off, and of those of earlier waves."""
+    nodes = [node for node in wave.nodes if _has_leaving(plan, node)]
+    if not nodes:
+        return
+    leaving = sorted({driver for node in nodes for driver in leaving_drivers(plan, node)})
+    yield "# Pods with claims for devices of other drivers find these again, and are not asked about."
+    yield from (command("driver_leaves", driver) for driver in leaving)
+    labels = {name: wave.former_labels.get(name) for name in wave.opted_in}
+    labelled = [workload.object for workload in wave.workloads if workload.labelled]
+    if labels:
+        yield "# These pods get device keys again, and are not asked about."
+    for namespace, former in labels.items():
+        selected = (TRANSLATE_SELECTED,) if former == TRANSLATE_SELECTED else ()
+        yield command("keys_again", f"namespace/{namespace}", *selected)
+    yield from (command("keys_again", reference) for reference in labelled)
+    switched = _switched_before(plan, wave)
+    if switched:
+        yield "# Earlier waves had devices for as many pods of these namespaces."
+    for namespace, pods in sorted(switched.items()):
+        yield command("switched_before", namespace, str(pods))
+
+
+def claim_lines(plan: Plan, wave: Wave) -> Iterator[str]:
+    """Yield the question before a way back evicts pods with claims again.
+
+    Another node may have devices for them. What is free of a device, of memory and of partitions is known to the
+    scheduler alone, so that is left to a person.
+    """
+    nodes = [node.name for node in wave.nodes if _has_leaving(plan, node)]
+    if nodes:
+        yield command("stop_at_claims", *nodes)
+
+
+def noted_lines(plan: Plan, node: PlannedNode) -> Iterator[str]:
+    """Yield the command that notes the workloads of such pods on a node before its drain."""
+    if _has_leaving(plan, node):
+        yield command("note_claims", node.name)
+
+
+def placed_lines(plan: Plan, wave: Wave) -> Iterator[str]:
+    """Yield the command that waits until such pods have nodes, and those that the switch has evicted with device keys."""
+    if not wave.nodes:
+        return
+    evicted = {
+        *(workload.object for workload in wave.evicted_workloads),
+        *(entry.reference for node in wave.nodes for entry in node.daemon_sets),
+        *(work.owner for work in wave.work),
+    }
+    yield "# Stops if pods that ran before have no node after half an hour, and names them."
+    nodes = " ".join(node.name for node in wave.nodes)
+    words = [
+        command(f"{workload.object}={workload.ready_pods or 1}")
+        for workload in plan.opted_in_before
+        if workload.object in evicted
+    ]
+    yield " \\\n  ".join([command("wait_for_nodes", nodes), *words])
+
+
+def _has_leaving(plan: Plan, node: PlannedNode) -> bool:
+    """Return True if a DRA driver leaves a node on the way back: pods with claims of others find their devices again."""
+    return any(leaving_drivers(plan, node))
+
+
+def _switched_before(plan: Plan, wave: Wave) -> Counter[str]:
+    """Return the namespaces that earlier waves have opted in, with the pods that these have given claims."""
+    pods: Counter[str] = Counter()
+    for earlier in plan.waves:
+        if earlier.wave >= wave.wave:
+            break
+        for namespace in earlier.opted_in:
+            pods[namespace] += 0
+        for workload in earlier.workloads:
+            kind, namespace, _ = workload.object.split("/", 2)
+            if kind != DAEMON_SET and workload.is_translated:
+                pods[namespace] += workload.pods
+    return pods

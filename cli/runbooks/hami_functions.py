@@ -1,0 +1,59 @@
+"""The functions of the shared script that take a switched node out of HAMi's scheduler. Pure.
+
+HAMi 2.9 and 2.10 count a node without a plugin again while it has the annotation in which the plugin registered its GPUs.
+The scheduler of HAMi 2.7 to 2.9 passes over nodes without that annotation, also to forget one: if it is deleted too early,
+the node counts until the scheduler restarts. So it is deleted after the scheduler has forgotten the node: HAMi up to 2.9
+writes `Deleted_` with the time as handshake then, and HAMi 2.10 removes the handshake. HAMi 2.8 needs none, forgets a node
+once, and leaves a mark of an earlier restart of the plugin, so a mark from before the switch says nothing.
+
+Source: Project-HAMi/HAMi v2.7.1, v2.8.3, v2.9.0 and branch release-v2.10, pkg/scheduler/scheduler.go (register),
+pkg/device/devices.go and pkg/device/nvidia/device.go (CheckHealth, NodeCleanUp).
+"""
+
+from typing import Final
+
+HAMI_FUNCTIONS: Final = r"""
+# Print the handshake of HAMi with the node $1, a bar, and the register of its GPUs; nothing for a node that is gone.
+print_handshake() {
+  local path='{.metadata.annotations.hami\.io/node-handshake}|{.metadata.annotations.hami\.io/node-nvidia-register}'
+  kubectl get node "$1" --ignore-not-found "--output=jsonpath=$path"
+}
+
+# Note the handshake of HAMi with the node $1, none if its plugin has left already; the other arguments are its resources.
+handshake=
+handshake_seconds=120
+note_handshake() {
+  local node="$1" resource amounts=''
+  handshake=
+  shift
+  for resource in "$@"; do
+    amounts="$amounts$(kubectl get node "$node" --ignore-not-found "--output=jsonpath={.status.allocatable.${resource//./\\.}}")"
+  done
+  if [[ "$amounts" == *[1-9]* ]]; then handshake="$(print_handshake "$node")"; fi
+  handshake="${handshake%%|*}"
+}
+
+# Delete the register of GPUs of the node $1, which HAMi's plugin has left, once HAMi's scheduler has forgotten them: it marks
+# the handshake as deleted then, or removes it. Earlier they would count until it restarts. Without a handshake it counts none
+# again, and the register stays. Nothing is deleted where the handshake changes at the same moment.
+forget_register() {
+  local now value patch at=/metadata/annotations/hami.io~1node mark='^Deleted_[0-9: -]*$' end=$((SECONDS + handshake_seconds))
+  while true; do
+    now="$(print_handshake "$1")"
+    case "$now" in *'|'?*) now="${now%%|*}" ;; *) return ;; esac
+    if [ -z "$handshake$now" ]; then return; fi
+    value=
+    if [ -z "$now" ]; then value=null; fi
+    if [ "$now" != "$handshake" ] && [[ "$now" =~ $mark ]]; then value="\"$now\""; fi
+    patch="[{\"op\":\"test\",\"path\":\"$at-handshake\",\"value\":$value},{\"op\":\"remove\",\"path\":\"$at-nvidia-register\"}]"
+    if [ -n "$value" ] && kubectl patch node "$1" --type=json "--patch=$patch"; then return; fi
+    if [ "$SECONDS" -ge "$end" ]; then break; fi
+    sleep 2
+  done
+  printf "%s keeps hami.io/node-nvidia-register, since HAMi's scheduler has not forgotten its GPUs in %s seconds: once " \
+    "$1" "$handshake_seconds" >&2
+  printf 'its annotation hami.io/node-handshake begins with Deleted_ or is gone, kubectl annotate node %q hami.io/node-nvidia-register-\n' \
+    "$1" >&2
+}
+"""
+"""The text of the functions."""

@@ -1,0 +1,156 @@
+"""`drawbridge plan` with ResourceQuotas of namespaces with pods that were opted in before it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from cli.runbooks.wave_course import step_lines
+from migration.wave.steps import Step, StepKind
+from testing.builders import HAMI, hami_gpu
+from testing.documents import namespace, node, resource_quota, resource_slice
+from testing.migration import GPU, SHARE, daemon_set, device_quota, hami_node, workload
+from testing.plan import changes, checks_before, failed_before, planned, script
+
+LABEL: Final = "drawbridge.internal/translate"
+NODES: Final = tuple(hami_node(f"hami-{number}") for number in range(4))
+DRIVER: Final = daemon_set(
+    "hami-dra",
+    nodeSelector={"drawbridge.internal/dra-driver": HAMI},
+    volumes=[{"name": "r", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}],
+)
+HALF: Final = (
+    node("hami-0", {}, {}, {}),
+    resource_slice(hami_gpu(), driver=HAMI, node="hami-0", name="slice-0"),
+    hami_node("hami-1"),
+    DRIVER,
+)
+"""A switched node, and one of HAMi."""
+QUOTA: Final = "team/resourcequota/gpus"
+REFERENCE: Final = "ResourceQuota/team/gpus"
+BEGIN: Final = Step(script="", kind=StepKind.BEGIN)
+
+
+def web(value: str = "true", place: str = "hami-2") -> list[dict[str, Any]]:
+    """A namespace with a quota of keys, and an opted-in Deployment with pods that have keys."""
+    owner, *pods = workload("web", SHARE, [place])
+    if value == "selected":
+        owner["spec"]["template"]["metadata"]["labels"] |= {LABEL: "true"}
+    return [
+        namespace("team", {LABEL: value}),
+        resource_quota({f"requests.{GPU}": "5"}),
+        owner,
+        *pods,
+    ]
+
+
+def converted(objects: list[dict[str, Any]], plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The objects with the lines that the plan adds."""
+    hard = plan["quotaLines"]["team.gpus.yaml"]
+    lines = {**hard["before"], **hard["added"]}
+    return [
+        {**entry, "spec": {"hard": lines}} if entry["kind"] == "ResourceQuota" else entry
+        for entry in objects
+    ]
+
+
+def begin(
+    tmp_path: Path, phase: str, wave: int = 1
+) -> list[tuple[str, dict[str, tuple[Any, Any]]]]:
+    """The changes in the first step of a script."""
+    return changes("\n".join(step_lines(script(tmp_path, phase, wave), BEGIN) or ()))
+
+
+@pytest.mark.parametrize("value", ["true", "selected"])
+def test_quotas_of_early_opt_ins_count_claims_before_the_first_drain(
+    tmp_path: Path, value: str
+) -> None:
+    """No script applied them, so the webhook rejected the next pods of a drained node."""
+    plan = planned(tmp_path, [*NODES, *web(value)], "--wave-nodes", 1)
+
+    assert ["team"] == plan["earlyQuotas"]
+    added = plan["quotaLines"]["team.gpus.yaml"]["added"]
+    assert added
+    lines = {line: (None, amount) for line, amount in added.items()}
+    kept = {f"requests.{GPU}": ("5", "5")}
+    assert [(QUOTA, {**kept, **lines})] == begin(tmp_path, "switch")
+    drained = [wave for wave in plan["waves"] if wave["evictedPods"]]
+    assert drained
+    assert 1 != drained[0]["wave"]
+    (note,) = (note for note in plan["waves"][0]["notes"] if "quotaNotCounted" in note)
+    assert note.startswith("namespace team has pods that are opted in already, and quotas")
+
+
+def test_a_way_back_leaves_quotas_of_early_opt_ins(tmp_path: Path) -> None:
+    plan = planned(tmp_path, [*NODES, *web()], "--wave-nodes", 1)
+
+    text = script(tmp_path, "rollback")
+    assert QUOTA not in dict(changes(text))
+    assert "# The quotas of team stay as switch.sh has left them" in text
+    last = len(plan["waves"])
+    assert "The quotas of team stay" not in script(tmp_path, "rollback", last)
+    assert "lower requests." in script(tmp_path, "verify", last)
+
+
+def test_a_wave_does_not_drain_pods_that_an_old_line_would_reject(tmp_path: Path) -> None:
+    objects = [*HALF, *web(place="hami-1"), device_quota({"name": GPU})]
+    planned(tmp_path, [entry for entry in objects if "Quota" not in entry["kind"]])
+
+    failed = failed_before(tmp_path, objects)
+
+    assert f"take requests.{GPU} out, since DeviceQuotas count them" in failed[REFERENCE]
+    planned(tmp_path, objects)
+    assert {} == failed_before(tmp_path, objects)
+
+
+def test_lines_that_device_quotas_replace_go_with_the_first_wave_for_good(tmp_path: Path) -> None:
+    quota = device_quota({"name": GPU})
+    planned(tmp_path, [*NODES, *web(), quota], "--wave-nodes", 1)
+
+    assert [(QUOTA, {f"requests.{GPU}": ("5", None)})] == begin(tmp_path, "switch")
+    assert QUOTA not in dict(changes(script(tmp_path, "rollback")))
+
+
+def test_the_first_wave_compares_quotas_of_early_opt_ins(tmp_path: Path) -> None:
+    objects = [*NODES, *web()]
+    planned(tmp_path, objects)
+
+    messages = [
+        entry["message"]
+        for entry in checks_before(tmp_path, objects)
+        if entry["object"] == REFERENCE
+    ]
+    assert [message for message in messages if message.startswith("with this wave requests.")]
+    now = [
+        resource_quota({f"requests.{GPU}": "6"}) if entry["kind"] == "ResourceQuota" else entry
+        for entry in objects
+    ]
+    assert "is 6, and the plan expects 5" in failed_before(tmp_path, now)[REFERENCE]
+
+
+def test_a_wave_does_not_drain_pods_whose_next_ones_would_be_rejected(tmp_path: Path) -> None:
+    """All was as expected, and the evicted pods came no more."""
+    objects = [*HALF, *web(place="hami-1")]
+    bare = [entry for entry in objects if entry["kind"] != "ResourceQuota"]
+    plan = planned(tmp_path, bare)
+    assert plan["waves"][0]["evictedPods"]
+    assert {} == failed_before(tmp_path, bare)
+
+    failed = failed_before(tmp_path, objects)
+
+    assert "(quotaNotCounted): apply what drawbridge quota convert prints" in failed[REFERENCE]
+    changing = planned(tmp_path, objects)
+    assert {} == failed_before(tmp_path, objects)
+    assert {} == failed_before(tmp_path, converted(objects, changing))
+
+
+@pytest.mark.parametrize("value", ["", "false"])
+def test_quotas_of_other_namespaces_wait_for_their_wave(tmp_path: Path, value: str) -> None:
+    owner, *pods = workload("web", SHARE, ["hami-2"])
+    labels = {LABEL: value} if value else {}
+    quota = resource_quota({f"requests.{GPU}": "5"})
+
+    plan = planned(tmp_path, [*NODES, namespace("team", labels), quota, owner, *pods])
+
+    assert [] == plan["earlyQuotas"]

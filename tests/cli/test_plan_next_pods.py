@@ -1,0 +1,190 @@
+"""`drawbridge plan`: namespaces that wait for devices for the next pods of their workloads."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from allocator.simulation.simulate import simulate_in_order
+from migration.plan.search import placement
+from testing.documents import api_object, namespace, node
+from testing.migration import budget, running_job, workload
+from testing.plan import Objects, held_objects, planned, waves
+
+SMALL: Final = {"nvidia.com/mig-1g.5gb": "1"}
+LARGE: Final = {"nvidia.com/mig-2g.10gb": "1"}
+NEXT: Final = "it cannot move as a whole: the next pods of {}/team/later would get claims"
+
+
+def mig_node(name: str, size: str, memory: str, number: str) -> dict[str, Any]:
+    """A node with a GPU that is divided into MIG devices of equal size."""
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB",
+        "nvidia.com/gpu.memory": "40960",
+        "nvidia.com/gpu.count": "1",
+        "nvidia.com/mig.strategy": "mixed",
+        f"nvidia.com/mig-{size}.count": number,
+        f"nvidia.com/mig-{size}.memory": memory,
+    }
+    return node(name, {f"nvidia.com/mig-{size}": number}, labels, {})
+
+
+def later_pods(kind: str, limits: Mapping[str, str] = LARGE) -> Objects:
+    """A workload of the namespace `team` that starts pods later."""
+    container = {"name": "c", "image": "a", "resources": {"limits": limits}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    if kind == "Deployment":
+        return workload("later", limits, [])
+    if kind == "CronJob":
+        spec = {"schedule": "0 2 * * *", "jobTemplate": {"spec": {"template": template}}}
+        return [{**api_object(kind, "later", "team", spec=spec), "apiVersion": "batch/v1"}]
+    job, *pods = running_job("later", limits, ["big"])
+    if kind == "suspended":
+        job["spec"]["suspend"] = True
+        return [job]
+    job["spec"]["completions"] = 1 if kind == "last" else 10
+    job["status"] = {"active": 1, "succeeded": 0 if kind == "last" else 2}
+    return [job, *pods]
+
+
+def fleet(*later: Mapping[str, Any], is_held: bool) -> list[Mapping[str, Any]]:
+    """Nodes with small MIG devices in use, and one with large ones that a PodDisruptionBudget or a training keeps."""
+    busy = (
+        [
+            *workload("pin", LARGE, ["big"], namespace="hold"),
+            budget("hold", "pin", maxUnavailable=0),
+        ]
+        if is_held
+        else running_job("train", LARGE, ["big"], namespace="hold")
+    )
+    return [
+        *(mig_node(name, "1g.5gb", "4864", "7") for name in ("one", "two")),
+        *(mig_node("big", "2g.10gb", "9856", "3"), namespace("team"), namespace("hold")),
+        *(*workload("api", SMALL, ["one", "two"]), *busy, *later),
+    ]
+
+
+def opting(plan: dict[str, Any], name: str) -> list[int]:
+    """Return the numbers of the waves that opt in a namespace."""
+    return [number for number, (_, names) in enumerate(waves(plan), start=1) if name in names]
+
+
+def switching(plan: dict[str, Any], name: str) -> list[int]:
+    """Return the numbers of the waves that switch a node."""
+    return [number for number, (names, _) in enumerate(waves(plan), start=1) if name in names]
+
+
+def parts(plan: dict[str, Any]) -> list[str]:
+    """Return the workloads that get a label of their own."""
+    return [
+        name
+        for wave in plan["waves"]
+        for part in wave["partialNamespaces"]
+        for name in part["workloads"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "owner"),
+    [("CronJob", "CronJob"), ("suspended", "Job"), ("Deployment", "Deployment"), ("on", "Job")],
+)
+def test_a_namespace_is_held_where_no_wave_brings_devices_for_next_pods(
+    tmp_path: Path, kind: str, owner: str
+) -> None:
+    """It was opted in, and the next pods waited for devices for ever, without a word."""
+    plan = planned(tmp_path, fleet(*later_pods(kind), is_held=True))
+
+    reason = held_objects(plan)["Namespace//team"]
+    assert NEXT.format(owner) in reason
+    assert "no wave switches a node with devices for these: big;" in reason
+    assert [] == opting(plan, "team")
+    assert ["Deployment/team/api"] == parts(plan)
+
+
+@pytest.mark.parametrize("kind", ["CronJob", "suspended", "Deployment"])
+@pytest.mark.parametrize("wave_nodes", [1, 20])
+def test_a_namespace_waits_for_devices_of_next_pods(
+    tmp_path: Path, kind: str, wave_nodes: int
+) -> None:
+    """It was opted in with the first node, and the next pods waited for the end of a training of others."""
+    plan = planned(tmp_path, fleet(*later_pods(kind), is_held=False), "--wave-nodes", wave_nodes)
+
+    assert {} == held_objects(plan)
+    assert switching(plan, "big") <= opting(plan, "team")
+    assert [] == parts(plan)
+
+
+@pytest.mark.parametrize("later", [later_pods("last"), later_pods("CronJob", SMALL)])
+def test_a_namespace_does_not_wait_for_devices_without_next_pods(
+    tmp_path: Path, later: Objects
+) -> None:
+    """No other pod follows those of a Job with all completions under way."""
+    plan = planned(tmp_path, fleet(*later, is_held=True))
+
+    assert [1] == opting(plan, "team")
+
+
+def test_a_namespace_does_not_wait_for_devices_that_no_node_offers_today(tmp_path: Path) -> None:
+    missing = {"nvidia.com/mig-7g.40gb": "1"}
+
+    plan = planned(tmp_path, fleet(*later_pods("CronJob", missing), is_held=True))
+
+    assert [1] == opting(plan, "team")
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_pods_that_wait_for_a_node_that_no_wave_switches_keep_their_keys(
+    tmp_path: Path, *, is_held: bool
+) -> None:
+    """They came again with claims, and that node has device keys alone once its devices are free."""
+    full = workload("pin", LARGE, ["big"] * 3, namespace="hold")
+    rules = [budget("hold", "pin", maxUnavailable=0)] if is_held else []
+    names = ("one", "two", "three")
+    objects = [
+        *(mig_node(name, "1g.5gb", "4864", "7") for name in names),
+        *(mig_node("big", "2g.10gb", "9856", "3"), namespace("team"), namespace("hold")),
+        *(*workload("api", SMALL, ["one"]), *full, *rules, *workload("later", LARGE, [""])),
+    ]
+
+    plan = planned(tmp_path, objects)
+
+    moved = [entry["object"] for wave in plan["waves"] for entry in wave["workloads"]]
+    reason = held_objects(plan).get("Namespace//team", "")
+    assert is_held is (NEXT.format("Deployment") in reason and "Deployment/team/later" not in moved)
+
+
+def test_next_pods_that_differ_in_cpu_alone_are_simulated_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan of many CronJobs placed a pod of each on every node."""
+    questions: list[object] = []
+
+    def simulate(*arguments: Any) -> Any:
+        questions.append(arguments)
+        return simulate_in_order(*arguments)
+
+    monkeypatch.setattr(placement, "simulate_in_order", simulate)
+    numbers = []
+    for pods in (1, 4):
+        questions.clear()
+        jobs = []
+        for number in range(pods):
+            (job,) = later_pods("CronJob", {**LARGE, "cpu": f"{number + 1}"})
+            jobs.append({**job, "metadata": {**job["metadata"], "name": f"later-{number}"}})
+        planned(tmp_path, fleet(*jobs, is_held=False))
+        numbers.append(len(questions))
+
+    assert numbers[0] == numbers[1]
+
+
+def test_a_node_with_devices_of_another_size_is_of_no_use_to_pods_that_stay(tmp_path: Path) -> None:
+    """It was held for pods that could not use it, since one DeviceClass serves devices of all sizes."""
+    pinned = workload("pin", LARGE, ["big"], namespace="hold")
+    rule = budget("hold", "pin", maxUnavailable=0)
+    nodes = [mig_node("one", "1g.5gb", "4864", "7"), mig_node("big", "2g.10gb", "9856", "3")]
+
+    plan = planned(tmp_path, [*nodes, namespace("hold"), *pinned, rule])
+
+    assert [(["one"], [])] == waves(plan)
+    assert "Node//one" not in held_objects(plan)

@@ -1,0 +1,159 @@
+"""Text of tenants and of nodes in the functions of the scripts: none of it becomes a line, a flag or a key."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from cli.runbooks.claim_functions import CLAIM_FUNCTIONS
+from cli.runbooks.node_functions import NODE_FUNCTIONS
+from cli.runbooks.pod_functions import POD_FUNCTIONS
+
+ALL: Final = "-Al!x"
+"""Flags of kubectl for objects of all namespaces."""
+FORGED: Final = {
+    "print_pods team app=web StatefulSet/web": f"{ALL} StatefulSet/web claims True",
+    "print_claimed": f"{ALL} StatefulSet/web other node-0 translated - - True",
+}
+# kubectl prints objects of a file alone, without the list of them.
+REAL: Final = """kubectl() {
+  local word
+  for word in "$@"; do
+    if [[ "$word" != --output=go-template=* ]]; then continue; fi
+    word="${word/'{{range .items}}'/}"
+    command kubectl annotate --local --filename=pod.json a=b "${word%'{{end}}'}"
+  done
+}"""
+NODE: Final = """kubectl() { case "$*" in
+  'get node '*) cat noted ;;
+  *'get pods '*) if [ -f pods ]; then cat pods; fi ;;
+esac; }
+noted() { :; }
+context= evict_jobs= most_seconds=0 fewer_seconds=0
+evicts() { return 1; }
+stopped() { :; }
+is_gone() { return 1; }
+command() { echo "$*" >> calls; }
+"""
+
+
+def _run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    functions = NODE_FUNCTIONS + POD_FUNCTIONS + CLAIM_FUNCTIONS
+    (folder / "script").write_text(f"set -euo pipefail\n{functions}\n{text}\n")
+    return subprocess.run(
+        ["bash", "script"], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("call", FORGED)
+@pytest.mark.parametrize("place", ["kind", "name", "status"])
+def test_no_text_of_a_pod_is_a_line_for_another_one(tmp_path: Path, call: str, place: str) -> None:
+    """A tenant writes any kind and name of an owner, and a node any status: the script deleted pods of all namespaces."""
+    odd = f"Pod\n{FORGED[call]}\n"
+    owner = {"apiVersion": "v1", "kind": "StatefulSet", "name": "web", "uid": "1"}
+    ready = {"type": "Ready", "status": "True"}
+    (ready if place == "status" else owner)[place] = odd
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "web-0",
+            "namespace": "team",
+            "ownerReferences": [{**owner, "controller": True}],
+        },
+        "spec": {"containers": [], "resourceClaims": [{"name": "a"}], "nodeName": "node-0"},
+        "status": {"conditions": [ready]},
+    }
+    (tmp_path / "pod.json").write_text(json.dumps(pod))
+
+    ran = _run(tmp_path, f"{REAL}\n{call}")
+
+    assert 0 == ran.returncode, ran.stderr
+    assert [] == [line for line in ran.stdout.splitlines() if line.startswith(ALL)]
+
+
+@pytest.mark.parametrize(
+    "odd", ["@=2", "=5", "web", "\x1b[2J/team/web=1", "*", "a/b/c=x", "X/team/(=1", "x[$(id)]=3"]
+)
+def test_a_note_of_a_node_has_workloads_with_numbers_alone(tmp_path: Path, odd: str) -> None:
+    """The kubelet writes annotations of its node: the last step stopped at some of them each time."""
+    (tmp_path / "noted").write_text(f"{odd} Deployment/team/web=2")
+
+    ran = _run(tmp_path, f"{NODE}\nprint_noted hami-1\nwait_for_nodes hami-1")
+
+    assert 0 == ran.returncode, ran.stderr
+    assert "Deployment/team/web=2\n" == ran.stdout
+    assert "" == ran.stderr
+
+
+def test_a_drain_that_is_repeated_notes_workloads_once(tmp_path: Path) -> None:
+    """The annotations of a node have a bound of 256 KiB."""
+    (tmp_path / "noted").write_text("Deployment/team/web=1 Job/team/a=1")
+    (tmp_path / "pods").write_text("web-7f-1 ReplicaSet/web-7f team hami-1 translated - 7f True\n")
+
+    ran = _run(tmp_path, f"{NODE}\nnote_claims hami-1")
+
+    assert 0 == ran.returncode, ran.stderr
+    (call,) = (tmp_path / "calls").read_text().splitlines()
+    assert call.endswith(" drawbridge.internal/evicted=Deployment/team/web=1 Job/team/a=1")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("a-0 Crew/a native hami-1 translated - - True", ""),
+        ("a-0 Crew/a team native translated - - True", ""),
+        ("a-0 Crew/a team hami-1 native - - True", "manifest\n"),
+    ],
+)
+def test_a_namespace_may_have_the_name_of_another_word(
+    tmp_path: Path, line: str, reason: str
+) -> None:
+    """Its pods were asked about as if their manifest had claims."""
+    namespace = line.split()[2]
+
+    ran = _run(tmp_path, f"{NODE}\nprint_reason Crew/{namespace}/a '{line}'")
+
+    assert 0 == ran.returncode, ran.stderr
+    assert reason == ran.stdout
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize(
+    ("status", "lines"),
+    [
+        ({}, ["team gpu.nvidia.com web-0", "team dra.net web-0"]),
+        ({"reservedFor": None}, []),
+        ({"reservedFor": [{"resource": "podgroups", "name": "a", "uid": "1"}]}, []),
+        ({"reservedFor": [{"resource": "pods", "name": "a\nteam dra.net web-0", "uid": "1"}]}, []),
+        ({"allocation": None}, []),
+        ({"allocation": {"devices": {}}}, []),
+        (None, []),
+    ],
+    ids=["all", "no pod", "group", "odd name", "not allocated", "no device", "no status"],
+)
+def test_kubectl_prints_the_devices_of_pods(
+    tmp_path: Path, status: Mapping[str, Any] | None, lines: Sequence[str]
+) -> None:
+    results = [{"driver": driver} for driver in ("gpu.nvidia.com", "dra.net")]
+    allocated = {
+        "allocation": {"devices": {"results": results}},
+        "reservedFor": [{"resource": "pods", "name": "web-0", "uid": "1"}],
+    }
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "web", "namespace": "team"},
+        **({} if status is None else {"status": {**allocated, **status}}),
+    }
+    (tmp_path / "pod.json").write_text(json.dumps(claim))
+
+    ran = _run(tmp_path, f"{REAL}\nprint_devices")
+
+    assert 0 == ran.returncode, ran.stderr
+    assert lines == ran.stdout.splitlines()
