@@ -74,7 +74,7 @@ def _starts(drawbridge: Drawbridge) -> Iterator[float]:
         drawbridge.start(WEBHOOK)
         _await_ready(drawbridge.endpoints.host, drawbridge.endpoints.probes[WEBHOOK])
         yield time.perf_counter() - began
-        drawbridge.wait_ready(READY_WITHIN_S)
+        drawbridge.wait_ready()
 
 
 def _await_ready(host: str, port: int) -> None:

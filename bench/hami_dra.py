@@ -31,11 +31,12 @@ from bench.load import Job, Measured, alternately, measure_load, median_of
 from bench.report import Result, informative, times
 from certs.authority import Authority
 from certs.serving import issue_serving_certificate
-from e2e.cluster import Cluster, free_ports
+from e2e.cluster import Cluster
 from e2e.drawbridge import WEBHOOK, install_drawbridge
 from e2e.inventory import device_classes, hami_gpus, kwok_nodes
 from e2e.processes import Child
 from findings.text import count_text
+from testing.ports import free_ports
 
 NODES: Final = 20
 SECONDS: Final = 3.0

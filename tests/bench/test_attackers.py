@@ -95,7 +95,12 @@ def rules_of(account: str) -> Sequence[dict[str, Any]]:
         for folder in FOLDERS
         for path in sorted(ROOT.glob(f"manifests/{folder}/*.yaml"))
     )
-    documents = [document for text in texts for document in yaml.safe_load_all(text) if document]
+    documents = [
+        document
+        for text in texts
+        for document in yaml.load_all(text, Loader=yaml.CSafeLoader)
+        if document
+    ]
     return [
         rule
         for document in documents
