@@ -128,7 +128,7 @@ def schema() -> str:
             # 0 takes any free port, which no Service would find.
             if name in properties:
                 properties[name]["minimum"] = 1
-    values = yaml.safe_load((ROOT / CHART / "values.yaml").read_text())
+    values = yaml.load((ROOT / CHART / "values.yaml").read_text(), Loader=yaml.CSafeLoader)
     properties = {name: _schema_by_example(value) for name, value in values.items()}
     properties["mode"] = {"enum": [mode.value for mode in Mode]}
     properties["certificates"]["properties"]["mode"] = {"enum": ["own", "certManager"]}
@@ -253,7 +253,7 @@ def _schema_by_example(value: Any, name: str = "") -> dict[str, Any]:
 
 def _documents(path: str) -> list[Document]:
     text = (MANIFESTS / f"{path}.yaml").read_text()
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
 
 
 def _text(
@@ -396,7 +396,7 @@ def _prometheus_rule(file: str) -> Document:
             "namespace": NAMESPACE,
             "labels": {"app.kubernetes.io/name": "drawbridge"},
         },
-        "spec": yaml.safe_load(text),
+        "spec": yaml.load(text, Loader=yaml.CSafeLoader),
     }
 
 

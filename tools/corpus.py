@@ -119,7 +119,11 @@ def _call(arguments: Sequence[str], text: bytes) -> tuple[int | None, str]:
 def is_readable(text: bytes) -> bool:
     """Return True if another parser finds objects, and nothing else, with apiVersion and kind."""
     try:
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        documents = [
+            document
+            for document in yaml.load_all(text, Loader=yaml.CSafeLoader)
+            if document is not None
+        ]
     except (yaml.YAMLError, UnicodeDecodeError, ValueError):
         return False
     return any(map(_has_objects, documents)) and all(

@@ -16,7 +16,9 @@ NODES: Final = ("node-a", "node-b")
 
 def cluster() -> str:
     """Return the cluster as a stream of documents."""
-    classes = yaml.safe_load_all((ROOT / "manifests/driver/deviceclasses.yaml").read_text())
+    classes = yaml.load_all(
+        (ROOT / "manifests/driver/deviceclasses.yaml").read_text(), Loader=yaml.CSafeLoader
+    )
     return dump_yaml([*classes, *(document for node in NODES for document in _node(node))])
 
 

@@ -126,7 +126,7 @@ def walk_call(call: Callable[[], None]) -> Walk:
 
 def admit_pod() -> None:
     """Answer the review of a pod that requests a share of a GPU."""
-    document = yaml.safe_load((EXAMPLES / "share.yaml").read_text())
+    document = yaml.load((EXAMPLES / "share.yaml").read_text(), Loader=yaml.CSafeLoader)
     body = msgspec.json.encode(review(document))
     pod_review = decode_pod_review(body)
     answer = answer_pod_review(pod_review, translation_snapshot(), TranslationOptions(), SIGNING)
