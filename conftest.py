@@ -16,6 +16,7 @@ from typing import Final
 import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
@@ -36,7 +37,12 @@ settings.register_profile(
     derandomize=False,
     print_blob=True,
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "default")
+settings.load_profile(PROFILE)
+if PROFILE == "default":
+    # Hypothesis also draws constants of all modules that a process happens to have imported: values that differ from
+    # one process to another, and a third of the time that each of them needs to find its tests. No setting ends that.
+    providers._get_local_constants = lambda: providers._local_constants  # noqa: SLF001
 
 
 # A shell starts what it runs in the background with ^C ignored, and all that this starts inherits that.

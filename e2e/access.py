@@ -38,8 +38,11 @@ from e2e.processes import (
 Object = dict[str, Any]
 """A Kubernetes object as the API server gives it."""
 
-POLL_S: Final = 0.05
+MIN_POLL_S: Final = 0.05
+MAX_POLL_S: Final = 0.5
 TIMEOUT_S: Final = 90.0
+PATIENCE: Final = 3
+"""The number of its timeouts after which a wait ends: only a failure reaches it, and a busy machine is slow."""
 READY_TIMEOUT_S: Final = 300.0
 """The timeout of a component that begins, which only a failure reaches, also on a busy machine."""
 TOKEN_LIFE_S: Final = 24 * 60 * 60
@@ -68,6 +71,7 @@ class Access:
         kubeconfig: Full rights in a cluster that we started; in others, whatever was given.
         directory: The folder of kubeconfigs and logs of this access.
         children: The programs that were started through it, by name.
+        tend: Called at each look of a wait; starts what has ended and is to run.
     """
 
     def __init__(self, *, kubectl: Path, kubeconfig: Path, directory: Path) -> None:
@@ -75,6 +79,7 @@ class Access:
         self.directory = directory
         self.kubectl_binary = kubectl
         self.children: dict[str, Child] = {}
+        self.tend: Callable[[], object] = lambda: None
         self._afterwards: dict[str, tuple[str, ...]] = {}
         self._keeper: Keeper | None = None
         self._kinds: dict[str, Kind] = {}
@@ -266,19 +271,20 @@ class Access:
             name: The object's name.
             namespace: The object's namespace.
             until: A question about the object; its truth ends the wait.
-            timeout_s: The longest wait.
+            timeout_s: The longest wait on a machine that is not busy.
         """
-        deadline = time.monotonic() + timeout_s
+        began = time.monotonic()
         while True:
             stored = self.find(kind, name, namespace)
             if stored is not None and until(stored):
                 return stored
-            if time.monotonic() > deadline:
+            if time.monotonic() - began > PATIENCE * timeout_s:
                 raise AssertionError(
                     f"{kind} {namespace or 'default'}/{name} is not as awaited after"
-                    f" {timeout_s:.0f} s:\n{json.dumps(stored, indent=1)}\n{self.complaints()}"
+                    f" {PATIENCE * timeout_s:.0f} s:\n{json.dumps(stored, indent=1)}\n{self.complaints()}"
                 )
-            time.sleep(POLL_S)
+            self.tend()
+            _pause(began)
 
     def wait_running(
         self, name: str, namespace: str | None = None, *, timeout_s: float = TIMEOUT_S
@@ -292,13 +298,14 @@ class Access:
         self, condition: Callable[[], object], description: str, *, timeout_s: float = TIMEOUT_S
     ) -> None:
         """Wait until `condition` is true; `description` puts it into words."""
-        deadline = time.monotonic() + timeout_s
+        began = time.monotonic()
         while not condition():
-            if time.monotonic() > deadline:
+            if time.monotonic() - began > PATIENCE * timeout_s:
                 raise AssertionError(
-                    f"not after {timeout_s:.0f} s: {description}\n{self.complaints()}"
+                    f"not after {PATIENCE * timeout_s:.0f} s: {description}\n{self.complaints()}"
                 )
-            time.sleep(POLL_S)
+            self.tend()
+            _pause(began)
 
     def wait_gone(
         self, kind: str, name: str, namespace: str | None = None, *, timeout_s: float = TIMEOUT_S
@@ -460,7 +467,7 @@ class Access:
             self._socket = Path(tempfile.mkdtemp(prefix="drawbridge-")) / "api"
             command = (self.kubectl_binary, "proxy", "--unix-socket", self._socket)
             proxy = self.run(_PROXY, command, self.environment())
-            deadline = time.monotonic() + TIMEOUT_S
+            deadline = time.monotonic() + PATIENCE * TIMEOUT_S
             while not _listens(self._socket):
                 assert time.monotonic() < deadline, f"kubectl proxy:\n{proxy.tail()}"
                 time.sleep(0.01)
@@ -489,7 +496,9 @@ def _documents(
 ) -> Iterator[Mapping[str, Any]]:
     """Yield the objects of a text, of lists, or as they are."""
     if isinstance(objects, str):
-        objects = [document for document in yaml.safe_load_all(objects) if document]
+        objects = [
+            document for document in yaml.load_all(objects, Loader=yaml.CSafeLoader) if document
+        ]
     for document in [objects] if isinstance(objects, Mapping) else objects:
         if document["kind"] == "List":
             yield from document["items"]
@@ -545,3 +554,13 @@ def _phase(pod: Object) -> str:
 
 def _namespace(item: Object) -> str:
     return str(item["metadata"].get("namespace", ""))
+
+
+def _pause(began: float) -> None:
+    """Sleep for a tenth of the wait so far, so that long waits cost few questions and end hardly later.
+
+    Args:
+        began: The time when the wait began, of `time.monotonic`.
+    """
+    waited_s = time.monotonic() - began
+    time.sleep(min(max(waited_s / 10, MIN_POLL_S), MAX_POLL_S))

@@ -226,7 +226,7 @@ def raw_answer(drawbridge: Drawbridge, request: bytes) -> bytes:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     address = (drawbridge.endpoints.host, drawbridge.endpoints.webhook)
     with (
-        socket.create_connection(address, timeout=10) as plain,
+        socket.create_connection(address, timeout=60) as plain,
         context.wrap_socket(plain) as connection,
     ):
         connection.sendall(request)

@@ -14,7 +14,8 @@ from e2e.forwarder import Forwarder
 
 LOOK_S: Final = 0.05
 """The pause between looks at each readiness; a Service takes a second or two to hear of it."""
-PATIENCE_S: Final = 1.0
+PATIENCE_S: Final = 3.0
+"""The time for a connection or a probe, on a busy machine too; below the timeout of the webhooks."""
 CHUNK: Final = 2**16
 
 

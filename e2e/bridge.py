@@ -2,8 +2,9 @@
 
 Each replica is two processes, `sidecar-<replica>` and `scheduler-<replica>`, with the commands of the
 Deployment's containers, a folder per volume, and a token of the Deployment's account, so that roles and
-the scheduler's configuration in the manifests are what is tested. Nobody restarts a process that
-ended; a story that needs it does.
+the scheduler's configuration in the manifests are what is tested. A process that ended, as those do
+that a busy machine kept from the Lease, is started again by the waits of a story, until the story takes
+hold of a process or ends.
 """
 
 import http.client
@@ -12,6 +13,7 @@ import re
 import shutil
 import ssl
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,13 +22,14 @@ import yaml
 
 from e2e.access import READY_TIMEOUT_S, Access, Object, stream
 from e2e.binaries import scheduler
-from e2e.cluster import free_ports
 from e2e.credentials import write_secret
 from e2e.drawbridge import command_of, merged, rendered
 from e2e.inventory import NVIDIA
 from e2e.processes import Child, log_tails
 from kube.names import NAMESPACE, SCHEDULER_NAME
 from kube.quantity import Quantity
+from sidecar.plan.decisions import EVALUATING, SEARCHING
+from testing.ports import free_ports
 
 ROOT: Final = Path(__file__).parent.parent
 MANIFESTS: Final = ROOT / "manifests" / "bridge"
@@ -45,10 +48,10 @@ NO_USUAL_PODS: Final[Mapping[str, Any]] = {"usualPods": [{"deviceClass": NVIDIA}
 
 _STAYS: Final = frozenset({"Deployment", "ConfigMap"})
 _IMPATIENT: Final = {
-    "leaderElection": {"leaseDuration": "10s", "renewDeadline": "7s", "retryPeriod": "500ms"},
+    "leaderElection": {"leaseDuration": "15s", "renewDeadline": "11s", "retryPeriod": "500ms"},
     "writeTimeout": "3s",
 }
-"""Settings of the sidecar, so that no story waits for a Lease of the usual length."""
+"""Settings of the sidecar: a story waits for no heartbeat, and a busy machine keeps nobody from the Lease for long."""
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,8 +157,13 @@ class Bridge:
         return self._replicas[name].scheduler
 
     def child(self, part: str, name: str = "a") -> Child:
-        """A process of a replica: `sidecar` or `scheduler`."""
+        """A process of a replica: `sidecar` or `scheduler`. Nobody starts it again if it ends."""
+        self.leave()
         return self._cluster.children[f"{part}-{name}"]
+
+    def leave(self) -> None:
+        """Start no process again that ends from now on."""
+        self._cluster.tend = lambda: None
 
     def stop(self, name: str = "a") -> None:
         """End a replica in good order; fine when it has ended."""
@@ -169,6 +177,14 @@ class Bridge:
         for name in names or self._replicas:
             self.start(name)
 
+    def _tend_lost(self, *names: str) -> None:
+        """Start those processes of replicas that have ended and were not stopped."""
+        for name in names:
+            for part in ("sidecar", "scheduler"):
+                child = self._cluster.children.get(f"{part}-{name}")
+                if child is not None and child.exit_status is not None:
+                    self.start_part(part, name)
+
     def ensure(self) -> None:
         """Have exactly one replica, at work; clear away anything that a story left behind."""
         for name in set(self._replicas) - {"a"}:
@@ -181,7 +197,7 @@ class Bridge:
         return [name for name, replica in self._replicas.items() if self._schedules(replica)]
 
     def wait_working(self, *names: str) -> None:
-        """Wait until the scheduler of one of these replicas works; tend to all of them."""
+        """Wait until the scheduler of one of these replicas works; tend to all of them, now and in later waits."""
 
         def is_working() -> bool:
             self.tend(*names)
@@ -193,6 +209,7 @@ class Bridge:
         except AssertionError as error:
             error.add_note(self._log_tails(names))
             raise
+        self._cluster.tend = partial(self._tend_lost, *names)
 
     # --- what they say ---------------------------------------------------------------------------
 
@@ -264,9 +281,16 @@ class Bridge:
         }
         scheduler = json.loads(self._local(json.dumps(self._scheduler), replica))
         documents = {
-            "settings.yaml": merged(yaml.safe_load(data["settings.yaml"]), {"sidecar": settings}),
+            "settings.yaml": merged(
+                yaml.load(data["settings.yaml"], Loader=yaml.CSafeLoader), {"sidecar": settings}
+            ),
             "scheduler.yaml": merged(
-                merged(yaml.safe_load(self._local(data["scheduler.yaml"], replica)), scheduler),
+                merged(
+                    yaml.load(
+                        self._local(data["scheduler.yaml"], replica), Loader=yaml.CSafeLoader
+                    ),
+                    scheduler,
+                ),
                 {"clientConnection": {"kubeconfig": str(kubeconfig)}},
             ),
         }
@@ -292,7 +316,7 @@ class Bridge:
     def profile(self) -> Object:
         """The profile of the scheduler's configuration, as the manifest has it."""
         (data,) = (object_["data"] for object_ in self._objects if object_["kind"] == "ConfigMap")
-        (profile,) = yaml.safe_load(data["scheduler.yaml"])["profiles"]
+        (profile,) = yaml.load(data["scheduler.yaml"], Loader=yaml.CSafeLoader)["profiles"]
         return dict(profile)
 
     @property
@@ -333,7 +357,16 @@ def bridged(pod: Object, nodes: Sequence[str] = ()) -> Object:
 
 
 def is_waiting(pod: Object) -> bool:
-    """Return True if the scheduler has said that a pod fits nowhere, not that it could not ask."""
+    """Return True if the scheduler has said that a pod fits nowhere, and not that the answer takes more attempts."""
+    return is_considered(pod) and not any(
+        words in condition.get("message", "")
+        for condition in pod["status"]["conditions"]
+        for words in (EVALUATING, SEARCHING)
+    )
+
+
+def is_considered(pod: Object) -> bool:
+    """Return True if a pod waits for a reason that the scheduler gives, but not for want of an answer."""
     return any(
         condition["type"] == "PodScheduled"
         and condition.get("reason") == "Unschedulable"

@@ -17,7 +17,7 @@ from e2e.bridge import Bridge
 from e2e.memory_growth import resident_mib
 
 POLL_S: Final = 0.02
-TIMEOUT_S: Final = 120.0
+TIMEOUT_S: Final = 360.0
 PARTS: Final = ("sidecar", "scheduler")
 CALLERS: Final = 4
 MEBIBYTE: Final = 2**20

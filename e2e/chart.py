@@ -43,7 +43,7 @@ def template(*flags: str, namespace: str = NAMESPACE) -> list[Object]:
     """Return the objects of the chart."""
     where = ("--namespace", namespace, "--kube-version", "1.37.1")
     text = run_helm("template", RELEASE, CHART, *where, *flags)
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
 
 
 def key_of(document: Object) -> tuple[str, str, str]:

@@ -13,21 +13,15 @@ In five lines::
         print(cluster.kubectl("get", "pods").stdout)
 """
 
-import fcntl
 import http.client
-import itertools
 import json
-import os
-import random
 import signal
-import socket
 import ssl
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -44,6 +38,7 @@ from e2e.credentials import (
 )
 from e2e.older_kubernetes import MINOR, SERVED, gates_turned_on
 from e2e.processes import Child
+from testing.ports import free_ports
 
 CLIENT_QPS: Final = 500
 """Limit of each controller's and of the scheduler's client, requests per second; the default of 20
@@ -443,33 +438,6 @@ class Cluster(Access):
             return ()
         settings = (f"{name}={str(on).lower()}" for name, on in sorted(gates.items()))
         return ("--feature-gates=" + ",".join(settings),)
-
-
-_RESERVED_PORTS: Final[list[IO[bytes]]] = []
-"""Locks that last as long as this process, so that no other run of these stories takes its ports."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that nobody uses, all different, and reserve them for this run."""
-    # Below the range that outgoing connections take theirs from, so that none is lost to one of
-    # those between this moment and the start of its server.
-    candidates = random.sample(range(20000, 32000), 1000)
-    return list(itertools.islice(filter(_reserve, candidates), count))
-
-
-def _reserve(port: int) -> bool:
-    folder = Path(tempfile.gettempdir(), f"drawbridge-ports-{os.getuid()}")
-    folder.mkdir(exist_ok=True)
-    lock = (folder / str(port)).open("wb")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-    except OSError:
-        lock.close()
-        return False
-    _RESERVED_PORTS.append(lock)
-    return True
 
 
 def _answers(port: int, path: str, context: ssl.SSLContext) -> bool:

@@ -33,11 +33,19 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from admission.webhook_configuration import PODS_WEBHOOK, ROUTING_WEBHOOK, WEBHOOK_PATHS
+from admission.webhook_configuration import (
+    OBJECTS_WEBHOOK,
+    PODS_WEBHOOK,
+    ROUTING_WEBHOOK,
+    WEBHOOK_PATHS,
+)
 from e2e.access import READY_TIMEOUT_S, Access, Object, stream
-from e2e.cluster import free_ports
 from e2e.processes import Child
+from e2e.reviews import claim_review
 from kube.quantity import Quantity
+from testing.documents import claim, exactly
+from testing.ports import free_ports
+from webhook.reviews import BUSY
 
 ROOT: Final = Path(__file__).parent.parent
 MANIFESTS: Final = ROOT / "manifests" / "base"
@@ -133,12 +141,12 @@ class Drawbridge:
         self._settings_file = cluster.directory / f"{self.namespace}{suffix}.json"
         self._settings_file.write_text(json.dumps(merged(self._settings(), settings), indent=1))
 
-    def install(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+    def install(self) -> None:
         """Apply the manifests, start the processes and wait until the webhook is believed."""
         self._cluster.apply(self.applied())
         for name in self._deployments:
             self.start(name)
-        self.wait_ready(timeout_s)
+        self.wait_ready()
 
     def uninstall(self) -> None:
         """Delete the applied objects, the webhook first, and end the processes."""
@@ -255,7 +263,7 @@ class Drawbridge:
         config = self.client_config()  # One authority vouches for all.
         url = urlsplit(config["url"])
         connection = http.client.HTTPSConnection(
-            url.hostname or "", port or url.port, timeout=10, context=_trusting(config["caBundle"])
+            url.hostname or "", port or url.port, timeout=60, context=_trusting(config["caBundle"])
         )
         try:
             connection.request(
@@ -283,13 +291,13 @@ class Drawbridge:
         """Return the name of each webhook of ours to its path with its key."""
         return {webhook: self.path(webhook) for webhook in WEBHOOK_PATHS}
 
-    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until all processes are ready and the API server can trust the webhook.
+    def wait_ready(self) -> None:
+        """Wait until all processes are ready, and the webhook is trusted and evaluates expressions.
 
         Raises:
             AssertionError: One of them ended or is not ready; the message shows why.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + READY_TIMEOUT_S
         while missing := self._missing():
             if time.monotonic() > deadline:
                 tails = (
@@ -350,6 +358,8 @@ class Drawbridge:
                 # Routing has rules only while the bridge owns a driver.
                 if not webhook.get("rules") and webhook["name"] != ROUTING_WEBHOOK:
                     return f"{webhook['name']}: its rules are not filled in"
+        if WEBHOOK in self._deployments and not self._evaluates():
+            return f"{WEBHOOK} evaluates no expressions"
         return ""
 
     def _get(self, port: int, path: str, *, timeout_s: float = 2) -> tuple[int, str]:
@@ -363,6 +373,18 @@ class Drawbridge:
             return 0, str(error)
         finally:
             connection.close()
+
+    def _evaluates(self) -> bool:
+        """Return True if the webhook evaluates expressions, in a process that it starts when it is ready."""
+        # One that it has not seen: answers are kept.
+        selector = {"cel": {"expression": f'device.driver == "{time.monotonic_ns()}.example.com"'}}
+        document = claim(exactly(selectors=[selector]))
+        body = json.dumps(claim_review(document)).encode()
+        try:
+            status, answer = self.post(body, path=self.path(OBJECTS_WEBHOOK))
+        except (OSError, http.client.HTTPException):
+            return False
+        return status == http.client.OK and BUSY.encode() not in answer
 
     def _is_believed(self, bundle: str) -> bool:
         """Return True if the webhook's certificate is one of the authority's in a caBundle."""
@@ -431,7 +453,7 @@ def command_line(
 def rendered(cluster: Access, manifests: Path = MANIFESTS) -> list[Object]:
     """The objects of a kustomization, as `kubectl apply -k` would apply them."""
     text = cluster.kubectl("kustomize", manifests).stdout
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

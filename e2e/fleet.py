@@ -73,7 +73,7 @@ def example_state(folder: str) -> ExampleState:
         document
         for file in files
         if file.is_file()
-        for document in yaml.safe_load_all(file.read_text())
+        for document in yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader)
     ]
     by_kind: dict[str, list[Object]] = {}
     for document in recorded:
@@ -84,7 +84,7 @@ def example_state(folder: str) -> ExampleState:
     manifests = [
         document
         for file in (EXAMPLES / folder).glob("*.yaml")
-        for document in yaml.safe_load_all(file.read_text())
+        for document in yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader)
     ]
     labels_by_namespace = {
         namespace["metadata"]["name"]: namespace["metadata"].get("labels") or {}
@@ -160,7 +160,9 @@ def _nodes_of(folder: str) -> tuple[list[Object], list[Object], dict[str, list[O
 def _recorded(folder: str) -> dict[str, list[Object]]:
     """The objects of a recorded state, by kind."""
     by_kind: dict[str, list[Object]] = {}
-    for document in yaml.safe_load_all((EXAMPLES / folder / "cluster.yaml").read_text()):
+    for document in yaml.load_all(
+        (EXAMPLES / folder / "cluster.yaml").read_text(), Loader=yaml.CSafeLoader
+    ):
         by_kind.setdefault(document["kind"], []).append(document)
     return by_kind
 
@@ -182,7 +184,9 @@ def _plugin_node() -> Object:
 
 def translation_profile(driver: str, **resources: Object) -> Object:
     """Return the DeviceTranslationProfile of the example for a driver, with more resources."""
-    document: Object = yaml.safe_load((EXAMPLES / "profile/profile.yaml").read_text())
+    document: Object = yaml.load(
+        (EXAMPLES / "profile/profile.yaml").read_text(), Loader=yaml.CSafeLoader
+    )
     document["metadata"]["name"] = document["spec"]["driver"] = driver
     document["spec"]["devices"]["device"]["resources"] |= resources
     return document

@@ -29,7 +29,7 @@ class Forwarder:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._listening.wait(10)
+        assert self._listening.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -9,6 +9,7 @@ pkg/scheduler/policy (scores of nodes and of cards).
 """
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,7 @@ from kube.api.core import Container, Node, Pod
 
 SCHEDULER: Final = "hami-scheduler"
 REGISTER: Final = "hami.io/node-nvidia-register"
+HANDSHAKE: Final = "hami.io/node-handshake"
 GPU: Final = "nvidia.com/gpu"
 MEMORY_MIB: Final = "nvidia.com/gpumem"
 MEMORY_PERCENT: Final = "nvidia.com/gpumem-percentage"
@@ -75,6 +77,25 @@ def registered_cards(node: Node) -> tuple[Card, ...]:
         return tuple(msgspec.convert(json.loads(text), type=list[Card]))
     except (ValueError, msgspec.ValidationError):
         return tuple(_older_register(text))
+
+
+def exchanged_annotations(
+    document: Mapping[str, Any], *, is_left: bool, moment: time.struct_time
+) -> dict[str, str]:
+    """Return the annotations of a node once its plugin has left or is back; none for a node without a handshake.
+
+    Args:
+        document: The Node, as it was with its plugin.
+        is_left: The plugin has left the node.
+        moment: The time.
+    """
+    annotations = document["metadata"].get("annotations") or {}
+    if HANDSHAKE not in annotations or REGISTER not in annotations:
+        return {}
+    now = time.strftime("%Y-%m-%d %H:%M:%S", moment)
+    if is_left:
+        return {HANDSHAKE: f"Deleted_{now}"}
+    return {HANDSHAKE: f"Requesting_{now}", REGISTER: annotations[REGISTER]}
 
 
 def is_for_hami(pod: Pod) -> bool:

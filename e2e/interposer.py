@@ -21,8 +21,8 @@ import yaml
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
 
 from e2e.access import Access
-from e2e.cluster import free_ports
 from e2e.credentials import Authority, cluster_entry, write_secret
+from testing.ports import free_ports
 
 CHUNK: Final = 2**16
 HOST: Final = "127.0.0.1"
@@ -106,7 +106,7 @@ class Interposer:
 
     def redirect(self, kubeconfig: Path) -> None:
         """Have the user of a kubeconfig come here."""
-        document = yaml.safe_load(kubeconfig.read_text())
+        document = yaml.load(kubeconfig.read_text(), Loader=yaml.CSafeLoader)
         entry = cluster_entry(self.url, self._authority.certificate)
         document["clusters"][0]["cluster"] = entry
         kubeconfig.unlink()

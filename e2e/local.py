@@ -153,7 +153,7 @@ def _start_real(cluster: Cluster) -> None:
         cluster, node, settings={"bootIdFile": str(node.boot_id), "inventoryReloadPeriod": "1s"}
     )
     driver.install()
-    driver.declare(yaml.safe_load(INVENTORY.read_text())["pools"])
+    driver.declare(yaml.load(INVENTORY.read_text(), Loader=yaml.CSafeLoader)["pools"])
     driver.start()
     driver.wait_ready()
     say(f"  {node.name}: {count_text(len(driver.published()), 'device')} of {driver.name}")

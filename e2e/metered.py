@@ -100,7 +100,9 @@ def device_quotas(cluster: Cluster, quotas: Iterable[Object]) -> list[Object]:
         input=dump_yaml([*quotas]),
     )
     assert result.returncode == 0, result.stderr
-    return [document for document in yaml.safe_load_all(result.stdout) if document]
+    return [
+        document for document in yaml.load_all(result.stdout, Loader=yaml.CSafeLoader) if document
+    ]
 
 
 def _resource_quota(metadata: Any, hard: Any) -> Object:

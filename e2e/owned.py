@@ -13,11 +13,12 @@ from typing import Any, Final
 from e2e import inventory
 from e2e.access import Access, Object, stream
 from e2e.bridge import Bridge, is_waiting
-from e2e.cluster import Cluster, free_ports
+from e2e.cluster import Cluster
 from e2e.drawbridge import command_line
 from e2e.inventory import EXAMPLE
 from e2e.objects import claim_template, pod
 from kube.api.own_kinds import ALLOCATOR_OWNERSHIP
+from testing.ports import free_ports
 from tools.custom_resources import definition
 
 TIMEOUT_S: Final = 120.0
@@ -41,7 +42,7 @@ AUDITED: Final[dict[str, Any]] = {
 
 
 SHORT_LEASE: Final[Mapping[str, Any]] = {
-    "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "200ms"},
+    "leaderElection": {"leaseDuration": "8s", "renewDeadline": "6s", "retryPeriod": "200ms"},
     "writeTimeout": "1s",
 }
 """Settings of the sidecar in stories that wait for its Lease to run out."""

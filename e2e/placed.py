@@ -36,7 +36,7 @@ PLUGIN_RESOURCE: Final = "example.com/plugin"
 OVERHEAD: Final = "sandboxed"
 """A RuntimeClass whose pods have an overhead."""
 _POLL_S: Final = 0.01
-_TIMEOUT_S: Final = 60.0
+_TIMEOUT_S: Final = 180.0
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from e2e.drawbridge import WEBHOOK, Drawbridge
+from e2e.drawbridge import CERTIFICATES, WEBHOOK, Drawbridge
 
 TIMEOUT_S: Final = 1.0
 FAILURE_THRESHOLD: Final = 2
@@ -18,7 +18,10 @@ PERIOD_S: Final = 0.5
 def watched_probes(
     drawbridge: Drawbridge, paths: Sequence[str] = ("/livez",)
 ) -> Iterator[list[str]]:
-    """Probe the webhook until the end of the block; collects the failures that the kubelet would act on."""
+    """Probe the webhook until the end of the block; collects the failures that the kubelet would act on.
+
+    Those do not count while another process, which nobody attacks, does not answer either: the machine is busy.
+    """
     problems: list[str] = []
     in_a_row: dict[str, list[str]] = {path: [] for path in paths}
     event = threading.Event()
@@ -26,7 +29,9 @@ def watched_probes(
     def probe() -> None:
         while not event.wait(PERIOD_S):
             for path in paths:
-                problem = _problem(drawbridge, path)
+                problem = _problem(drawbridge, WEBHOOK, path)
+                if problem and _problem(drawbridge, CERTIFICATES, "/livez"):
+                    problem = ""
                 in_a_row[path] = [*in_a_row[path], problem] if problem else []
                 if len(in_a_row[path]) >= FAILURE_THRESHOLD:
                     problems.extend(in_a_row[path])
@@ -40,9 +45,9 @@ def watched_probes(
         thread.join()
 
 
-def _problem(drawbridge: Drawbridge, path: str) -> str:
+def _problem(drawbridge: Drawbridge, process: str, path: str) -> str:
     """Return the fault of the answer to a probe; empty without one."""
-    port = drawbridge.endpoints.probes[WEBHOOK]
+    port = drawbridge.endpoints.probes[process]
     connection = http.client.HTTPConnection(drawbridge.endpoints.host, port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", path)

@@ -2,7 +2,8 @@
 
 They follow the labels that a plan gives to nodes: with them a node's device plugin offers nothing, and
 its DRA driver publishes. Pods of other schedulers get a node that has their devices free, and passes
-kube-scheduler's filters; those of HAMi get cards of nodes that HAMi serves.
+kube-scheduler's filters; those of HAMi get cards of nodes that HAMi serves. Its scheduler marks the handshake
+of a node that its plugin has left.
 """
 
 import http.client
@@ -14,7 +15,7 @@ from typing import Any, Final
 from e2e.access import Access, Object
 from e2e.checker.history import is_gated
 from e2e.foreign_placement import Place, choose, is_foreign, occupy
-from e2e.hami_scheduler import CardShare
+from e2e.hami_scheduler import CardShare, exchanged_annotations
 from e2e.stand_in import StandIn
 from kube.api.core import Node, Pod
 from kube.api.meta import convert
@@ -87,6 +88,9 @@ class RehearsedVendors(StandIn):
         amounts = dict.fromkeys(node.resources, "0") if is_switched else dict(node.resources)
         room = {"status": {"allocatable": amounts, "capacity": amounts}}
         self._send("PATCH", f"/api/v1/nodes/{name}/status", room)
+        exchanged = exchanged_annotations(node.document, is_left=is_switched, moment=time.gmtime())
+        if exchanged:
+            self._send("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"annotations": exchanged}})
         path = "/apis/resource.k8s.io/v1/resourceslices"
         for piece in node.later_slices:
             if is_switched:

@@ -11,9 +11,9 @@ from typing import Any, Final
 from admission.webhook_configuration import WEBHOOK_PATHS
 from e2e.access import Access, Object
 from e2e.balancer import Balancer
-from e2e.cluster import free_ports
 from e2e.drawbridge import CERTIFICATES, WEBHOOK, Drawbridge, merged
 from e2e.processes import Child
+from testing.ports import free_ports
 
 COUNT: Final = 2
 TIMEOUT_S: Final = 60.0
@@ -94,7 +94,7 @@ class Replicas:
         """Return the number of reviews that a replica has answered with 200."""
         line = 'controller_runtime_webhook_requests_total{code="200",webhook="/mutate"}'
         connection = http.client.HTTPConnection(
-            self._drawbridge.endpoints.host, self._metrics[port], timeout=5
+            self._drawbridge.endpoints.host, self._metrics[port], timeout=60
         )
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()

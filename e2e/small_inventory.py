@@ -12,6 +12,7 @@ from typing import Any, Final
 from e2e.access import Access, Object, stream
 from e2e.inventory import device_class, kwok_node
 from testing.documents import api_object, resource_slice
+from webhook.reviews import BUSY
 
 DRA: Final = "resource.k8s.io/v1"
 MARK: Final = "drawbridge-inventory"
@@ -57,8 +58,15 @@ def created(cluster: Access, document: Object, namespace: str, *options: str) ->
 
 
 def tried(cluster: Access, document: Object, namespace: str) -> tuple[int, str]:
-    """Create an object without keeping it; return kubectl's exit code and words."""
-    return created(cluster, document, namespace, "--dry-run=server")
+    """Create an object without keeping it; return kubectl's exit code and words, once the webhook has time for it."""
+    answers: list[tuple[int, str]] = []
+
+    def is_answered() -> bool:
+        answers.append(created(cluster, document, namespace, "--dry-run=server"))
+        return BUSY not in answers[-1][1]
+
+    cluster.wait_until(is_answered, "the webhook has time for the object")
+    return answers[-1]
 
 
 # --- the inventory --------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def charted_settings(objects: list[Object]) -> dict[str, Any]:
         for document in objects
         if (document["kind"], document["metadata"]["name"]) == ("ConfigMap", "drawbridge-settings")
     )
-    return dict(yaml.safe_load(text))
+    return dict(yaml.load(text, Loader=yaml.CSafeLoader))
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def charted(cluster: Cluster, fleet: list[str]) -> Iterator[Drawbridge]:
     cluster.apply(namespaces)
     cluster.wait_for("serviceaccounts", "default", TEAM)
     drawbridge = Drawbridge(cluster, objects, merged(charted_settings(objects), IMPATIENT))
-    drawbridge.install(TIMEOUT_S)
+    drawbridge.install()
     yield drawbridge
     drawbridge.uninstall()
     for name in (NAMESPACE, TEAM):

@@ -33,7 +33,7 @@ def test_settings_are_merged_with_the_mode() -> None:
     flags = ("--set", "settings.translation.quota=warn", "--set", "settings.webhook.port=10250")
     (settings,) = (document for document in template(*flags) if key_of(document) == _SETTINGS)
 
-    assert yaml.safe_load(settings["data"]["settings.yaml"]) == {
+    assert yaml.load(settings["data"]["settings.yaml"], Loader=yaml.CSafeLoader) == {
         "translation": {"mode": "OptIn", "quota": "warn"},
         "webhook": {"port": 10250},
     }

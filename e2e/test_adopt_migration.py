@@ -322,7 +322,9 @@ def make_plan(migration: Migration) -> Mapping[str, Any]:
     result = command_line(migration.cluster, "plan", "--snapshot", taken, *flags)
     assert result.returncode == 0, result.stdout + result.stderr
     print(result.stdout, flush=True)
-    plan: Mapping[str, Any] = yaml.safe_load((migration.plan / "plan.yaml").read_text())
+    plan: Mapping[str, Any] = yaml.load(
+        (migration.plan / "plan.yaml").read_text(), Loader=yaml.CSafeLoader
+    )
     waves = plan["waves"]
     if migration.lost:
         return plan

@@ -268,7 +268,7 @@ def test_the_manifest_of_a_release_is_the_overlay_with_its_image() -> None:
     assert text == overlay.replace(IMAGE, image)
     named = {
         container["image"]
-        for document in yaml.safe_load_all(text)
+        for document in yaml.load_all(text, Loader=yaml.CSafeLoader)
         if document["kind"] == "Deployment"
         for container in document["spec"]["template"]["spec"]["containers"]
     }

@@ -21,6 +21,8 @@ from kube.names import NAMESPACE
 from tools.plugin_archive import LOCKED
 from tools.release import Release, build
 
+pytestmark = pytest.mark.long
+
 REPOSITORY: Final = "registry.example.com/drawbridge"
 DIGEST: Final = f"sha256:{'0' * 64}"
 IMAGE: Final = f"{REPOSITORY}@{DIGEST}"
@@ -71,11 +73,10 @@ def test_every_file_is_there_with_its_checksum(folder: Path) -> None:
     assert IMAGE in (folder / "install.yaml").read_text()
 
 
-@pytest.mark.long
 def test_krew_would_install_a_plugin_that_runs(
     cluster: Access, folder: Path, tmp_path: Path
 ) -> None:
-    manifest = yaml.safe_load((folder / "krew.yaml").read_text())
+    manifest = yaml.load((folder / "krew.yaml").read_text(), Loader=yaml.CSafeLoader)
     (platform,) = manifest["spec"]["platforms"]
     store, links = tmp_path / "store", tmp_path / "bin"
     links.mkdir()
@@ -102,7 +103,6 @@ def test_krew_would_install_a_plugin_that_runs(
     assert json.loads(result.stdout)["kind"] == "InventoryReport"
 
 
-@pytest.mark.long
 def test_the_wheel_runs_in_a_fresh_environment(folder: Path, tmp_path: Path) -> None:
     (wheel,) = folder.glob("*.whl")
     environment = tmp_path / "environment"
@@ -150,7 +150,9 @@ def image_of_webhook(cluster: Access) -> str:
 def test_install_yaml_installs_on_a_cluster(empty: Access, folder: Path) -> None:
     """Nothing runs the image here; the story shows that the API server takes all objects."""
     install = folder / "install.yaml"
-    documents = [entry for entry in yaml.safe_load_all(install.read_text()) if entry]
+    documents = [
+        entry for entry in yaml.load_all(install.read_text(), Loader=yaml.CSafeLoader) if entry
+    ]
 
     empty.kubectl("apply", "--server-side", "-f", install)
 

@@ -27,7 +27,7 @@ POLICY: Final = "its reports are called"
 """A part of the message of the policy that binds the account."""
 BLIND: Final = ("ResourceQuota", "gpus", "claimsNotSeen")
 QUIET_AUDITS: Final = 4
-"""Audits in which nothing is new; they come every second."""
+"""Audits in which nothing is new; one comes every three seconds."""
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from e2e.objects import pod
 from kube.names import CONFIGURATION
 from translation.cluster.snapshot import Mode
 
-WAIT: Final = ("--wait", "60s")
+WAIT: Final = ("--wait", "180s")
+TIMEOUT_S: Final = 60.0
 SHARE: Final = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
 
 
@@ -32,6 +33,15 @@ def wrong(answer: dict[str, Any]) -> dict[str, str]:
         for check in answer["checks"]
         if check["state"] in {"waiting", "failed"}
     }
+
+
+def wait_wrong(cluster: Access, **expected: str) -> None:
+    """Wait until nothing else is wrong: on a busy machine another component may be without a leader for a moment."""
+    cluster.wait_until(
+        lambda: wrong(status(cluster, exit_status=1)) == expected,
+        f"{expected} alone is wrong",
+        timeout_s=TIMEOUT_S,
+    )
 
 
 @contextmanager
@@ -76,7 +86,7 @@ def test_a_component_that_is_gone_is_named_until_it_is_back(
     drawbridge.stop(CONTROLLER)
     try:
         # It gives its Lease back when it ends.
-        assert wrong(status(cluster, "--wait", "1s", exit_status=1)) == {"controller": "failed"}
+        wait_wrong(cluster, controller="failed")
     finally:
         drawbridge.start(CONTROLLER)
         drawbridge.wait_ready()
@@ -104,7 +114,7 @@ def test_the_mode_is_in_two_places_that_agree(cluster: Access, drawbridge: Drawb
     """The configurations of OptIn alone are no mode; with the setting they are."""
     try:
         write_configurations(cluster, Mode.OPT_IN)
-        assert wrong(status(cluster, exit_status=1)) == {"mode": "failed"}
+        wait_wrong(cluster, mode="failed")
 
         with settings_map(drawbridge, cluster, "translation: {mode: OptIn}\n"):
             answer = status(cluster, *WAIT, exit_status=0)

@@ -201,7 +201,7 @@ class Versions:
         """Start the processes of a version, and return when they work."""
         for process in PROCESSES:
             self.both[name].start(process)
-        self.both[name].wait_ready(TIMEOUT_S)
+        self.both[name].wait_ready()
         self._cluster.wait_until(
             lambda: self._ports[name] in self.balancer.ready(), f"{name} gets reviews"
         )
@@ -218,7 +218,7 @@ class Versions:
         log = self.stop(before)
         # Roles are those of the version that comes.
         assert after == "old" or RIGHT_DENIED not in log, log
-        self.both[after].wait_ready(TIMEOUT_S)
+        self.both[after].wait_ready()
         count = self._answered(after)
         self._cluster.wait_until(lambda: self._answered(after) > count + 3, f"{after} goes on")
 
@@ -390,7 +390,9 @@ class Story:
         return alone
 
     def _example(self, name: str) -> list[Object]:
-        return list(yaml.safe_load_all((self._earlier / "examples" / name).read_text()))
+        return list(
+            yaml.load_all((self._earlier / "examples" / name).read_text(), Loader=yaml.CSafeLoader)
+        )
 
     def use_the_new_version(self) -> None:
         """End some workloads of before, scale one, and create further ones."""

@@ -15,7 +15,7 @@ import pytest
 
 from e2e import groups, inventory
 from e2e.access import Object, stream
-from e2e.bridge import Bridge, bridged, doubly_held, is_waiting
+from e2e.bridge import Bridge, bridged, doubly_held, is_considered, is_waiting
 from e2e.bystanders import (
     Answer,
     Attacker,
@@ -35,6 +35,8 @@ OF_ITS_OWN: Final[dict[str, Any]] = {**groups.CLUSTER, "client_qps": 600}
 NODES: Final = 200
 HONEST: Final = 6
 LONG_PODS: Final = 6
+CALM_S: Final = 0.4
+"""The time for a pod of others without an attacker; where the machine is busier, all bounds are larger by as much."""
 WITHIN_S: Final = 8.0
 """The time for a pod of others, with one attempt of the attacker before it; twenty times what it takes without."""
 ANSWER_S: Final = 1.0
@@ -61,9 +63,13 @@ class Stage:
     def apply(self, namespace: str, *objects: Object) -> None:
         self.cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(list(objects)))
 
-    def bind_honest_pods(self) -> list[float]:
+    def slowness(self) -> float:
+        """Return the time of honest pods before there is an attack, as a multiple of `CALM_S`, at least 1."""
+        return max(1.0, max(self.bind_honest_pods("calm")) / CALM_S)
+
+    def bind_honest_pods(self, prefix: str = "honest") -> list[float]:
         """Create honest pods one after the other; return the seconds until each was bound."""
-        pods = [taker(f"honest-{number}") for number in range(HONEST)]
+        pods = [taker(f"{prefix}-{number}") for number in range(HONEST)]
         took_s = [seconds_until_bound(self.cluster, TEAM, each) for each in pods]
         print(f"bound after {[round(each_s, 2) for each_s in took_s]} s")
         return took_s
@@ -73,7 +79,7 @@ class Stage:
 
         def are_considered() -> bool:
             pods = self.cluster.objects("pods", ATTACKED_FROM)
-            return sum(map(is_waiting, pods)) >= count
+            return sum(map(is_considered, pods)) >= count
 
         self.cluster.wait_until(are_considered, f"{count} pods wait", timeout_s=TIMEOUT_S)
 
@@ -141,12 +147,13 @@ def test_pods_with_thousands_of_terms_of_affinity_delay_others_by_one_attempt(st
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         return taker(f"long-{number}", affinity={"nodeAffinity": required})
 
+    slowness = stage.slowness()
     with unharmed(stage.bridge):
         stage.pods_only.create_all([long_pod(number) for number in range(LONG_PODS)])
         stage.wait_considered(LONG_PODS)
         took_s = stage.bind_honest_pods()
 
-    assert max(took_s) < WITHIN_S
+    assert max(took_s) < WITHIN_S * slowness
     reasons = stage.reasons()
     assert "took long" in reasons or "took too long" in reasons
 
@@ -158,6 +165,7 @@ def test_a_pod_with_thousands_of_claims_is_answered_at_once(stage: Stage) -> Non
     entries.append({"name": "last", "resourceClaimName": "nine"})
     statuses = {"status": {"resourceClaimStatuses": [{"name": name} for name in names]}}
     stage.editor.create_all([named_claim("nine", EXAMPLE, count=9)])
+    slowness = stage.slowness()
     calls, calls_s = stage.bridge.calls("prefilter"), stage.bridge.call_seconds("prefilter")
 
     with unharmed(stage.bridge):
@@ -174,8 +182,8 @@ def test_a_pod_with_thousands_of_claims_is_answered_at_once(stage: Stage) -> Non
         stage.bridge.call_seconds("prefilter") - calls_s,
     )
     print(f"{calls} answers took {calls_s:.2f} s")
-    assert calls_s < ANSWER_S * calls
-    assert max(took_s) < WITHIN_S
+    assert calls_s < ANSWER_S * slowness * calls
+    assert max(took_s) < WITHIN_S * slowness
     assert "no node has free devices" in stage.reasons()
 
 
@@ -190,6 +198,7 @@ def test_a_group_whose_pods_share_hundreds_of_claims_delays_others_by_one_attemp
     def worker(number: int) -> Object:
         return member(bridged(pod(f"worker-{number}", resourceClaims=entries)), "sharing")
 
+    slowness = stage.slowness()
     stage.editor.create_all([named_claim(name, EXAMPLE) for name in claims])
     stage.editor.create_all([pod_group("sharing", pods)])
 
@@ -200,7 +209,7 @@ def test_a_group_whose_pods_share_hundreds_of_claims_delays_others_by_one_attemp
             took_s = stage.bind_honest_pods()
 
     assert {http.client.CREATED} == {answer.status for answer in answers}
-    assert max(took_s) < WITHIN_S
+    assert max(took_s) < WITHIN_S * slowness
     # On a machine with little else to do the search ends with the attempt.
     reasons = stage.reasons()
     told = ("took long", "goes on with the next attempt", f"0 of {pods} pods fit")
@@ -216,6 +225,7 @@ def test_changes_of_a_large_group_that_waits_for_one_more_delay_nobody(stage: St
         "accessModes": ["ReadWriteOnce"], "storageClassName": "never",
         "resources": {"requests": {"storage": "1Gi"}}}}  # fmt: skip
     volumes = [{"name": "never", "persistentVolumeClaim": {"claimName": "never"}}]
+    slowness = stage.slowness()
     stage.cluster.apply(never)
     stage.editor.create_all([volume, pod_group("waiting", 512)])
     early = [f"early-{number}" for number in range(511)]
@@ -244,7 +254,7 @@ def test_changes_of_a_large_group_that_waits_for_one_more_delay_nobody(stage: St
             took_s = stage.bind_honest_pods()
 
     assert {http.client.OK} == {answer.status for answer in answers}
-    assert statistics.median(took_s) < WAITING_S
+    assert statistics.median(took_s) < WAITING_S * slowness
     assert not stage.cluster.get("pods", "early-0", ATTACKED_FROM)["spec"].get("nodeName")
 
 

@@ -41,7 +41,7 @@ def attacking(connect: Callable[[], socket.socket]) -> Iterator[None]:
     attacker = threading.Thread(target=hold)
     attacker.start()
     try:
-        assert in_place.wait(30)
+        assert in_place.wait(120)
         yield
     finally:
         over.set()

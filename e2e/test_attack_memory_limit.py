@@ -36,7 +36,7 @@ def confined(cluster: Access, drawbridge: Drawbridge) -> Iterator[MemoryCgroup]:
         finally:
             drawbridge.stop(WEBHOOK)
             drawbridge.start(WEBHOOK)
-            drawbridge.wait_ready(timeout_s=120)
+            drawbridge.wait_ready()
 
 
 def _restart(cluster: Access, drawbridge: Drawbridge, group: MemoryCgroup) -> None:
@@ -44,7 +44,7 @@ def _restart(cluster: Access, drawbridge: Drawbridge, group: MemoryCgroup) -> No
     record = drawbridge.start(WEBHOOK).record
     assert record is not None
     group.add(record.pid)
-    drawbridge.wait_ready(timeout_s=120)
+    drawbridge.wait_ready()
     assert not group.is_empty()
     assert cluster.children[WEBHOOK].exit_status is None
 

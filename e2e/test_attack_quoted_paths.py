@@ -20,17 +20,19 @@ from typing import Final, NamedTuple, Self
 import pytest
 
 from e2e.access import Access, Object
-from e2e.cluster import free_ports
 from e2e.credentials import Authority
 from e2e.objects import deployment, pod
 from testing.documents import api_object
+from testing.ports import free_ports
 
 KEY: Final = "0123456789abcdef" * 2
 PATH: Final = f"/mutate/{KEY}"
 LABEL: Final = "fails"
 CONFIGURATION: Final = "zzz-failing"
 TIMEOUT_S: Final = 1
-"""The timeout of each webhook."""
+"""The timeout of a webhook whose URL is quoted anyway."""
+ANSWER_S: Final = 30
+"""The timeout of a webhook that answers, also on a busy machine, lest its URL be quoted."""
 
 Behaviour = Callable[[ssl.SSLSocket, str], None]
 """Answers a review, given its uid."""
@@ -183,7 +185,7 @@ def failing(cluster: Access, stage: str, tmp_path_factory: pytest.TempPathFactor
             config: Object = {"url": f"https://127.0.0.1:{port}{PATH}"}
             if failure.tls == "service":
                 config = {"service": {"name": "absent", "namespace": stage, "path": PATH}}
-            webhooks.append(webhook(failure.name, {**config, "caBundle": bundle}, stage))
+            webhooks.append(webhook(failure, {**config, "caBundle": bundle}, stage))
         cluster.apply(
             api_object(
                 "MutatingWebhookConfiguration",
@@ -200,17 +202,17 @@ def failing(cluster: Access, stage: str, tmp_path_factory: pytest.TempPathFactor
         yield stage
 
 
-def webhook(name: str, config: Object, namespace: str) -> Object:
+def webhook(failure: Failure, config: Object, namespace: str) -> Object:
     """A webhook for pods with a label."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
     return {
-        "name": f"{name}.example.internal",
+        "name": f"{failure.name}.example.internal",
         "clientConfig": config,
         "rules": [{**rule, "operations": ["CREATE"]}],
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-        "objectSelector": {"matchLabels": {LABEL: name}},
+        "objectSelector": {"matchLabels": {LABEL: failure.name}},
         "sideEffects": "None",
-        "timeoutSeconds": TIMEOUT_S,
+        "timeoutSeconds": TIMEOUT_S if failure.is_quoted else ANSWER_S,
         "admissionReviewVersions": ["v1"],
     }
 

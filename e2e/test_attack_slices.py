@@ -81,10 +81,10 @@ class Published:
         """Try to create a slice; return the reason of a refusal, empty without one."""
         return self.attempt(who, "create", "--dry-run=server", "-f", "-", document=document)
 
-    def wait_refused(self, who: str, refusal: str) -> None:
-        """Wait until the API server knows the policy that refuses a user."""
+    def wait_refused(self, who: str, refusal: str, **fields: Any) -> None:
+        """Wait until the API server knows the policy that refuses a user a slice with these fields."""
         self.cluster.wait_until(
-            lambda: refusal in self.create(who, slice_of(VICTIM)),
+            lambda: refusal in self.create(who, slice_of(VICTIM, **fields)),
             f"the policy about {who} is in force",
             timeout_s=TIMEOUT_S,
         )
@@ -120,6 +120,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
         )
         everybody.wait_refused(ADMIN, PLACED)
         everybody.wait_refused(OURS, DRIVERS)
+        everybody.wait_refused(KUBELET, KUBELETS, driver=OTHER_DRIVER)
         yield everybody
 
 

@@ -70,7 +70,7 @@ def test_a_sidecar_with_other_feature_gates_is_not_ready_and_names_them(stage: O
 
 
 def _readiness(port: int) -> str:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", "/readyz")
         return connection.getresponse().read().decode()

@@ -37,7 +37,11 @@ pytestmark = pytest.mark.parametrize("cluster", [AUDITED], indirect=True)
 def documents(name: str, kind: str, node: str = NODES[0]) -> list[Object]:
     """Return the objects of a kind in an example, for one node."""
     text = (EXAMPLES / name).read_text().replace(NODES[0], node)
-    return [document for document in yaml.safe_load_all(text) if document["kind"] == kind]
+    return [
+        document
+        for document in yaml.load_all(text, Loader=yaml.CSafeLoader)
+        if document["kind"] == kind
+    ]
 
 
 @pytest.fixture

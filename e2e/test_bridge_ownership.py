@@ -159,7 +159,9 @@ def claims(cluster: Access) -> Iterator[Claims]:
         cluster.kubectl("create", "-f", ROOT / "manifests" / "bridge" / "fence.yaml")
     patch_policy(cluster, fence_patch([OWNED]))
     claims_ = Claims(cluster)
-    claims_.wait("only its bridge", claims_.create(), "the fence stands", user=SCHEDULER)
+    probe = claims_.create()
+    claims_.wait("only its bridge", probe, "the fence stands", user=SCHEDULER)
+    claims_.wait("does not hold", probe, "the Lease is checked", manager=manager("sidecar-0"))
     yield claims_
     cluster.kubectl("delete", "-f", ROOT / "manifests" / "bridge" / "fence.yaml")
     cluster.kubectl("delete", "namespace", TEAM, "--wait=false")

@@ -24,7 +24,6 @@ from e2e.bridge import Bridge, bridged, doubly_held, is_waiting
 from e2e.objects import pod
 from kube.names import STRATEGY_ANNOTATION
 from kube.quantity import Quantity
-from sidecar.plan.decisions import EVALUATING, SEARCHING
 from testing import documents
 
 STRATEGY: Final = "FragmentationAware"
@@ -149,16 +148,6 @@ def allocated_milli(cluster: Access, namespace: str) -> int:
     )
 
 
-def fits_nowhere(entry: Object) -> bool:
-    """Return True if a pod waits for devices or CPU, and not for an answer that takes several attempts."""
-    unfinished = any(
-        words in condition.get("message", "")
-        for condition in entry.get("status", {}).get("conditions", ())
-        for words in (EVALUATING, SEARCHING)
-    )
-    return is_waiting(entry) and not unfinished
-
-
 @pytest.mark.parametrize("cluster", [OF_ITS_OWN], indirect=True)
 def test_pods_in_order_allocate_what_the_replay_says(
     cluster: Access,
@@ -171,7 +160,7 @@ def test_pods_in_order_allocate_what_the_replay_says(
 
     def are_decided() -> bool:
         entries = cluster.objects("pods", namespace)
-        return all(entry["spec"].get("nodeName") or fits_nowhere(entry) for entry in entries)
+        return all(entry["spec"].get("nodeName") or is_waiting(entry) for entry in entries)
 
     for first in range(0, len(pods), TOGETHER):
         for number, row in enumerate(pods[first : first + TOGETHER], start=first):

@@ -1,6 +1,7 @@
 """Pods that wait for devices cost nothing until one is released that helps them."""
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -16,6 +17,7 @@ REPLICA: Final = "waiting"
 DEVICES: Final = 8
 WAITING: Final = int(os.environ.get("DRAWBRIDGE_E2E_WAITING", "40"))
 RELEASES: Final = max(1, WAITING // 10)
+QUIET_S: Final = 2.0
 SPARE_CALLS: Final = 2
 """The further calls for each release: a pod that is woken beside the one that takes the device."""
 
@@ -47,6 +49,9 @@ def test_a_release_costs_calls_for_few_of_many_that_wait(
         f"{WAITING} of {len(names)} pods wait",
         timeout_s=TIMEOUT_S,
     )
+    cluster.wait_until(
+        lambda: _is_quiet(never_flushed), "no pod is tried again", timeout_s=TIMEOUT_S
+    )
     calls = never_flushed.calls("prefilter", name=REPLICA)
     versions = _versions(cluster, namespace)
 
@@ -67,6 +72,13 @@ def test_a_release_costs_calls_for_few_of_many_that_wait(
     assert WAITING - RELEASES == len(still)
     # A write of a pod's status would have changed its version.
     assert {name: versions[name] for name in still} == {name: after[name] for name in still}
+
+
+def _is_quiet(bridge: Bridge) -> bool:
+    """Return True if no pod was tried for a while."""
+    before = bridge.calls("prefilter", name=REPLICA)
+    time.sleep(QUIET_S)
+    return bridge.calls("prefilter", name=REPLICA) == before
 
 
 def _names(cluster: Access, namespace: str, *, waiting: bool) -> Sequence[str]:

@@ -42,7 +42,7 @@ PACKAGES: Final = {CERTIFICATES: "controllers.certificates", CONTROLLER: "contro
 HASTY: Final = {
     "certificates": {
         "resyncPeriod": "200ms",
-        "servingDuration": "15s",
+        "servingDuration": "45s",
         "authorityPublishPeriod": "300ms",
         "authorityExpeditedPublishPeriod": "300ms",
         "pathKeyGracePeriod": "300ms",
@@ -178,7 +178,7 @@ def stage_of_kills(cluster: Access, drawbridge: Drawbridge, stage: str) -> Itera
     with drawbridge.configured(HASTY):
         for process in PACKAGES:
             scene.start(process)
-        drawbridge.wait_ready(TIMEOUT_S)
+        drawbridge.wait_ready()
         try:
             yield scene
             for process in PACKAGES:
@@ -281,7 +281,7 @@ def altered_configuration(field: str) -> Callable[[Stage], Steps]:
             operation |= {"op": "replace", "value": url}
         stage.patch("mutatingwebhookconfigurations", CONFIGURATION, [operation])
         yield
-        stage.drawbridge.wait_ready(TIMEOUT_S)
+        stage.drawbridge.wait_ready()
         assert webhook["rules"] == webhook_of_pods(stage)[1]["rules"]
         stage.wait_until(lambda: admits(stage), "pods are translated again")
 
@@ -405,7 +405,9 @@ def lost_mark(stage: Stage) -> Steps:
 
 def new_policy(stage: Stage) -> Steps:
     """A policy has no status yet."""
-    (document,) = yaml.safe_load_all((ROOT / "examples/compatibility/policy.yaml").read_text())
+    (document,) = yaml.load_all(
+        (ROOT / "examples/compatibility/policy.yaml").read_text(), Loader=yaml.CSafeLoader
+    )
     document["metadata"] = {"name": "fault"}
     document["spec"]["driver"] = POLICY_DRIVER
     yield

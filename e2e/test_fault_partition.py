@@ -54,7 +54,7 @@ def impatient(owned_bridge: Owned, link: Link) -> Iterator[Bridge]:
     """The bridge with a short Lease and `cut-off` as the active replica."""
     bridge = Bridge(owned_bridge.cluster, drivers=(), settings=SHORT_LEASE)
     file = bridge.replica("cut-off").folder / "sidecar.kubeconfig"
-    document = yaml.safe_load(file.read_text())
+    document = yaml.load(file.read_text(), Loader=yaml.CSafeLoader)
     document["clusters"][0]["cluster"] = link.entry()
     file.unlink()
     write_secret(file, json.dumps(document))

@@ -44,7 +44,7 @@ class Programs:
         for name, running in self._running.items():
             if running != version:
                 self.start(name, version)
-        self._drawbridge.wait_ready(TIMEOUT_S)
+        self._drawbridge.wait_ready()
 
     def start(self, name: str, version: int) -> None:
         """Replace a process by one of a version."""

@@ -12,7 +12,7 @@ import pytest
 
 from e2e.local_command import ROOT, environment_of, run_local, state_folder
 
-TIMEOUT_S: Final = 120.0
+TIMEOUT_S: Final = 360.0
 PODS: Final = 4
 
 

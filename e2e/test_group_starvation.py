@@ -4,7 +4,7 @@ Two nodes have two GPUs each, all of which the group needs, and a third one has 
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import pytest
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.parametrize("cluster", [groups.CLUSTER], indirect=True)
 
 TIMEOUT_S: Final = 60.0
 KEEP_AFTER_S: Final = 2
+KEPT: Final = "free devices are kept for a group of pods that has waited for long"
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +64,11 @@ def message(object_: Object) -> str:
     return "".join(entry.get("message", "") for entry in conditions if entry["status"] == "False")
 
 
+def says(words: str) -> Callable[[Object], bool]:
+    """Return a predicate of a pod or group: it is not scheduled, for a reason in these words."""
+    return lambda object_: words in message(object_)
+
+
 def apply(cluster: Access, namespace: str, *objects: Object) -> None:
     cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(list(objects)))
 
@@ -90,14 +96,14 @@ def start(cluster: Access, namespace: str, *pods: Object) -> None:
         cluster.wait_running(entry["metadata"]["name"], namespace, timeout_s=TIMEOUT_S)
 
 
-def wait_for_long(cluster: Access, namespace: str) -> str:
-    """Apply a group without room, have it tried again after long, and return the reason of its wait."""
+def wait_for_long(cluster: Access, namespace: str, words: str = "") -> None:
+    """Apply a group without room, have it tried again after long, and wait until it says the reason in words."""
     apply(cluster, namespace, pod_group("ring", 2), worker(0), worker(1))
     cluster.wait_for("podgroups", "ring", namespace, until=message, timeout_s=TIMEOUT_S)
     time.sleep(KEEP_AFTER_S + 1)
     apply(cluster, namespace, worker(2))  # A further pod has the group tried again.
     cluster.wait_for("pods", "worker-2", namespace, until=message, timeout_s=TIMEOUT_S)
-    return message(cluster.wait_for("podgroups", "ring", namespace, until=message))
+    cluster.wait_for("podgroups", "ring", namespace, until=says(words))
 
 
 def wait_running(cluster: Access, namespace: str) -> None:
@@ -120,8 +126,7 @@ def test_a_pod_passes_a_group_that_waits_for_long_only_beside_it(
 
     start(cluster, namespace, single("beside"))
     apply(cluster, namespace, single("late"))
-    late = cluster.wait_for("pods", "late", namespace, until=message, timeout_s=TIMEOUT_S)
-    assert "free devices are kept for a group of pods that has waited for long" in message(late)
+    cluster.wait_for("pods", "late", namespace, until=says(KEPT), timeout_s=TIMEOUT_S)
 
     delete(cluster, namespace, *small)
     wait_running(cluster, namespace)
@@ -149,7 +154,8 @@ def test_a_group_waits_for_its_quota_as_one_and_keeps_no_devices_for_it(
     first, second = single("first", nodes[2:]), single("second", nodes[:1])
     start(cluster, namespace, first)
 
-    assert f"DeviceQuota {namespace}, limit gpus" in wait_for_long(cluster, namespace)
+    bounded = f"DeviceQuota {namespace}, limit gpus"
+    wait_for_long(cluster, namespace, bounded)
     # All devices but one are free, and nothing is kept.
     start(cluster, namespace, second)
 
@@ -157,8 +163,7 @@ def test_a_group_waits_for_its_quota_as_one_and_keeps_no_devices_for_it(
     wait_running(cluster, namespace)
     assert [] == doubly_held(cluster)
     apply(cluster, namespace, single("third"))
-    third = cluster.wait_for("pods", "third", namespace, until=message, timeout_s=TIMEOUT_S)
-    assert f"DeviceQuota {namespace}, limit gpus" in message(third)
+    third = cluster.wait_for("pods", "third", namespace, until=says(bounded), timeout_s=TIMEOUT_S)
     assert "nodeName" not in third["spec"]
     cluster.delete("devicequotas", namespace)
     cluster.wait_running("third", namespace, timeout_s=TIMEOUT_S)

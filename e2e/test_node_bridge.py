@@ -83,6 +83,8 @@ def test_the_bridge_waits_until_a_container_that_outlived_its_pod_has_ended(
     environment(cluster, namespace, "deleted")
     (uid,) = driver.checkpoint()
 
+    # Once a minute from its start the kubelet gives up claims of pods that it does not know any more, ended or not.
+    node.restart_kubelet()
     # The shim of the container hangs, so that the container of the deleted pod goes on.
     ((container, _),) = containers(cluster, namespace, "deleted")
     shim = node.shim_of(container)

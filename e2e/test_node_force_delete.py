@@ -45,6 +45,8 @@ def test_a_device_is_given_again_when_its_container_has_ended(
     environment(cluster, namespace, "deleted")
     (checkpoint,) = driver.checkpoint()
 
+    # Once a minute from its start the kubelet gives up claims of pods that it does not know any more, ended or not.
+    driver.node.restart_kubelet()
     # The shim of the container hangs, so that the container of the deleted pod goes on.
     ((container, _),) = containers(cluster, namespace, "deleted")
     shim = driver.node.shim_of(container)

@@ -44,7 +44,7 @@ def test_a_legacy_pod_is_served_by_pods_of_the_product(
     assert {container["image"] for pod in pods for container in pod["spec"]["containers"]} == {NAME}
     assert len(product.workloads) == len(pods)
 
-    legacy = yaml.safe_load((EXAMPLES / "fraction.yaml").read_text())
+    legacy = yaml.load((EXAMPLES / "fraction.yaml").read_text(), Loader=yaml.CSafeLoader)
     cluster.wait_until(
         lambda: is_translated(cluster, namespace, legacy),
         "the webhook translates",

@@ -96,7 +96,7 @@ def run(cluster: Cluster, *words: str) -> None:
 
 
 def legacy_pod(name: str) -> Object:
-    pod: Object = yaml.safe_load((EXAMPLES / "fraction.yaml").read_text())
+    pod: Object = yaml.load((EXAMPLES / "fraction.yaml").read_text(), Loader=yaml.CSafeLoader)
     return {**pod, "metadata": {"name": name}}
 
 

@@ -69,7 +69,7 @@ class Release:
         text = run_helm("template", RELEASE, CHART, *where, "--values", self._values)
         self._workloads = [
             (document["metadata"]["namespace"], document["metadata"]["name"])
-            for document in yaml.safe_load_all(text)
+            for document in yaml.load_all(text, Loader=yaml.CSafeLoader)
             if document and document["kind"] in WORKLOADS
         ]
         self.network: HostNetwork = host_network(
@@ -172,7 +172,9 @@ def release(
 
 def legacy_workload() -> Object:
     """Return a Deployment of one pod with HAMi's keys."""
-    return deployment("legacy", yaml.safe_load((EXAMPLES / "fraction.yaml").read_text()))
+    return deployment(
+        "legacy", yaml.load((EXAMPLES / "fraction.yaml").read_text(), Loader=yaml.CSafeLoader)
+    )
 
 
 def run(cluster: Cluster, command: str, page: str) -> str:
@@ -225,7 +227,7 @@ def test_a_cluster_looks_on_and_then_moves_one_namespace(
     assert "OptIn: 0 namespaces" in run(cluster, STATUS, notes)
     assert f"kubectl label namespace NAME {TRANSLATE_LABEL}=true" in notes
     cluster.kubectl("label", "namespace", namespace, f"{TRANSLATE_LABEL}=true")
-    probe = yaml.safe_load((EXAMPLES / "fraction.yaml").read_text())
+    probe = yaml.load((EXAMPLES / "fraction.yaml").read_text(), Loader=yaml.CSafeLoader)
     cluster.wait_until(
         lambda: is_translated(cluster, namespace, probe),
         "pods of the namespace are translated",

@@ -107,7 +107,7 @@ def test_the_metrics_and_the_kubelet_tell_which_pod_has_which_device(
     # PodResources, as monitoring agents ask it; its answer names what it is about in plain text.
     with grpc.insecure_channel(f"unix://{real_node.path(POD_RESOURCES)}") as channel:
         ask = cast(Any, channel.unary_unary("/v1.PodResourcesLister/List"))
-        answer = bytes(ask(b"", timeout=10))
+        answer = bytes(ask(b"", timeout=60))
     for text in ("pod", namespace, DRIVER, real_node.name, "gpu-0"):
         assert text.encode() in answer
     delete_pods(cluster, namespace, driver, "pod")

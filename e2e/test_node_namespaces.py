@@ -11,7 +11,7 @@ import pytest
 from e2e.node.namespaces import missing, missing_cgroups
 
 ROOT = Path(__file__).parent.parent
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 RUN = """
 import sys, time
 from pathlib import Path

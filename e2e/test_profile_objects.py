@@ -55,7 +55,7 @@ def edited() -> Object:
 @pytest.fixture(autouse=True)
 def devices(cluster: Access) -> Iterator[str]:
     """The devices of the example on a simulated node; no profile before and after."""
-    documents = list(yaml.safe_load_all((FOLDER / "cluster.yaml").read_text()))
+    documents = list(yaml.load_all((FOLDER / "cluster.yaml").read_text(), Loader=yaml.CSafeLoader))
     (device_class,) = (document for document in documents if document["kind"] == "DeviceClass")
     slices = [
         json.loads(json.dumps(document).replace("npu-0-npu", f"{NODE}-npu"))
@@ -196,8 +196,9 @@ def test_conflicts_and_replaced_profiles_are_reported(cluster: Access) -> None:
     columns = cluster.kubectl("get", PROFILES).stdout
     assert "CONFLICTS" in columns
 
-    shipped: Object = yaml.safe_load(
-        (EXAMPLES.parent / "translation" / "profiles" / "gpu.intel.com.yaml").read_text()
+    shipped: Object = yaml.load(
+        (EXAMPLES.parent / "translation" / "profiles" / "gpu.intel.com.yaml").read_text(),
+        Loader=yaml.CSafeLoader,
     )
     cluster.apply({**profile(), "metadata": {"name": "gpu.intel.com"}, "spec": shipped})
     wait_status(cluster, "Accepted", "True", "gpu.intel.com")

@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from e2e import inventory
-from e2e.access import Object
+from e2e.access import PATIENCE, Object
 from e2e.audit import conflicts, log_length, stored_claims
 from e2e.bridge import Bridge, bridged, doubly_held, is_waiting
 from e2e.inventory import EXAMPLE
@@ -144,7 +144,7 @@ def _has_written(stage: Owned, began: int) -> Callable[[], bool]:
 
 def _wait_briefly(happened: Callable[[], bool], what: str) -> None:
     """Wait for a moment that passes soon, without a pause between two looks."""
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + PATIENCE * TIMEOUT_S
     while not happened():
         assert time.monotonic() < deadline, what
 

@@ -26,7 +26,7 @@ import pytest
 from admission.quota_gates import HOLDER_POLICY
 from e2e.access import Access, Object, stream
 from e2e.chart import template as chart
-from e2e.cluster import Cluster, free_ports
+from e2e.cluster import Cluster
 from e2e.drawbridge import CONTROLLER, ROOT, WEBHOOK, Drawbridge, command_of, rendered
 from e2e.gated import (
     DEVICES,
@@ -53,6 +53,7 @@ from e2e.users import EDITOR, PODS_ONLY, add_user
 from e2e.writes import QUOTA_WRITES
 from kube.names import SCHEDULER_NAME, TRANSLATE_LABEL
 from testing.documents import api_object, resource_quota
+from testing.ports import free_ports
 
 CREATORS: Final = 50
 ROUNDS: Final = int(os.environ.get("DRAWBRIDGE_E2E_QUOTA_ROUNDS", "20"))
@@ -598,7 +599,7 @@ def test_pods_with_keys_and_claims_share_one_budget_while_a_namespace_moves(
         assert "1 device needed, 0 of 2 devices left" in message
 
         cluster.kubectl(
-            "wait", f"devicequota/{team.namespace}", "--for=condition=Enforced", "--timeout=30s"
+            "wait", f"devicequota/{team.namespace}", "--for=condition=Enforced", "--timeout=180s"
         )
         removal = json.dumps({"spec": {"hard": {line: None}}})
         words = ("patch", "resourcequota", "old", "-n", team.namespace, "--type=merge", "-p")

@@ -175,7 +175,7 @@ def test_what_the_scheduler_did_is_the_best_of_its_moment_and_can_be_replayed(
             "the place of the last pod is written",
         )
     finally:
-        recorder.stop()
+        recorder.stop(grace_s=60)
         cluster.remove_nodes(names)
 
     assert recorder.exit_status == 0, recorder.tail(8)

@@ -141,7 +141,7 @@ def test_decisions_made_again_come_out_the_same(
         first = (BATCHES + 1) * TOGETHER
         run(cluster, namespace, [asking(first + number, chance) for number in range(TOGETHER)])
     finally:
-        recorder.stop()
+        recorder.stop(grace_s=60)
     assert recorder.exit_status == 0, recorder.tail(8)
     assert doubly_held(cluster) == []
 

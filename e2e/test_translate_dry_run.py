@@ -52,7 +52,7 @@ def before(cluster: Access, kinds: str) -> dict[str, str]:
 
     def is_quiet() -> bool:
         readings.append(versions(cluster, kinds))
-        return readings[-1] == readings[-2]
+        return len(readings) > 2 and readings[-1] == readings[-2] == readings[-3]
 
     cluster.wait_until(is_quiet, "nothing changes in the cluster")
     return readings[-1]

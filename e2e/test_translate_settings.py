@@ -65,7 +65,7 @@ def conditions_of(cluster: Access, settings: Mapping[str, Any], folder: Path) ->
     ).stdout
     (generated,) = (
         document
-        for document in yaml.safe_load_all(printed)
+        for document in yaml.load_all(printed, Loader=yaml.CSafeLoader)
         if document["kind"] == "MutatingWebhookConfiguration"
     )
     name = generated["metadata"]["name"]
@@ -106,7 +106,7 @@ def test_a_renamed_key_of_hami_is_translated_with_its_defaults(
 
     assert imported.returncode == 0, imported.stderr
     assert REQUEST_ANNOTATION not in admitted(cluster, namespace, share)
-    settings = yaml.safe_load(imported.stdout)
+    settings = yaml.load(imported.stdout, Loader=yaml.CSafeLoader)
     with drawbridge.configured(settings), conditions_of(cluster, settings, tmp_path):
         cluster.wait_until(
             lambda: REQUEST_ANNOTATION in admitted(cluster, namespace, share),
@@ -123,7 +123,9 @@ def test_a_renamed_key_of_hami_is_translated_with_its_defaults(
 def test_a_share_of_kai_is_translated_where_its_scheduler_is_adopted(
     cluster: Access, namespace: str, drawbridge: Drawbridge, tmp_path: Path
 ) -> None:
-    (share,) = yaml.safe_load_all((EXAMPLES / "shares" / "kai.yaml").read_text())
+    (share,) = yaml.load_all(
+        (EXAMPLES / "shares" / "kai.yaml").read_text(), Loader=yaml.CSafeLoader
+    )
     settings = {"translation": {"adoptSchedulers": {"kai-scheduler": "default-scheduler"}}}
 
     assert REQUEST_ANNOTATION not in admitted(cluster, namespace, share)
@@ -173,7 +175,9 @@ CNI: Final = "cni.dra.networking.x-k8s.io"
 @pytest.fixture
 def networks(cluster: Access, namespace: str) -> Iterator[None]:
     """The network of examples/multus, in the namespace of the story, and its node."""
-    documents = list(yaml.safe_load_all((EXAMPLES / "multus" / "cluster.yaml").read_text()))
+    documents = list(
+        yaml.load_all((EXAMPLES / "multus" / "cluster.yaml").read_text(), Loader=yaml.CSafeLoader)
+    )
     by_kind = {document["kind"]: document for document in documents}
     definition, device_class = by_kind["NetworkAttachmentDefinition"], by_kind["DeviceClass"]
     definition["metadata"]["namespace"] = namespace
@@ -200,7 +204,9 @@ def networks(cluster: Access, namespace: str) -> Iterator[None]:
 def test_the_bandwidth_of_a_network_is_reserved_where_a_driver_attaches_it(
     cluster: Access, namespace: str, drawbridge: Drawbridge, networks: None
 ) -> None:
-    (stream_pod,) = yaml.safe_load_all((EXAMPLES / "multus" / "pod.yaml").read_text())
+    (stream_pod,) = yaml.load_all(
+        (EXAMPLES / "multus" / "pod.yaml").read_text(), Loader=yaml.CSafeLoader
+    )
     settings = {"translation": {"profiles": {"multus": CNI}}}
 
     assert REQUEST_ANNOTATION not in admitted(cluster, namespace, stream_pod)

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("drawbridge")
 def documents(name: str) -> list[Object]:
     """The objects of an example, of our driver."""
     text = (EXAMPLES / name).read_text().replace("gpu.example.com", DRIVER)
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
 
 
 def policy(name: str = "story", **spec: Any) -> Object:
@@ -94,7 +94,7 @@ def classes(cluster: Access) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _no_policy_stays(cluster: Access) -> Iterator[None]:
     yield
-    cluster.kubectl("delete", "dcp", "--all")
+    cluster.request("DELETE", POLICIES)
 
 
 def conditions_of(policy_: Object) -> Mapping[str, str]:

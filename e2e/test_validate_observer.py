@@ -25,7 +25,7 @@ from testing.documents import api_object
 MANIFESTS: Final = ROOT / "manifests" / "observer"
 IMPATIENT: Final = {
     "observer": {
-        "initialDelay": "500ms",
+        "initialDelay": "2s",
         "reevaluationPeriod": "500ms",
         "initialEventInterval": "1s",
         "numbersEventInterval": "10m",
@@ -314,7 +314,9 @@ def test_the_page_shows_the_events(tmp_path: Path) -> None:
 
 def documents(file: str) -> Iterator[Object]:
     """The objects of a file of examples/waiting."""
-    yield from yaml.safe_load_all((ROOT / "examples" / "waiting" / file).read_text())
+    yield from yaml.load_all(
+        (ROOT / "examples" / "waiting" / file).read_text(), Loader=yaml.CSafeLoader
+    )
 
 
 # --- its account ----------------------------------------------------------------------------------

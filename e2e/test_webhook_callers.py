@@ -139,7 +139,7 @@ def status_for(
         context.load_cert_chain(*callers.issue(name).write(guarded.directory, "asked"))
     endpoints = guarded.drawbridge.endpoints
     connection = http.client.HTTPSConnection(
-        endpoints.host, endpoints.webhook, timeout=10, context=context
+        endpoints.host, endpoints.webhook, timeout=60, context=context
     )
     try:
         keyed = path or guarded.drawbridge.path()

@@ -221,7 +221,7 @@ def installed(
         undo.callback(mount.end)
         mount.start()
         try:
-            drawbridge.install(TIMEOUT_S)
+            drawbridge.install()
         except AssertionError as error:
             raise AssertionError(f"{error}\n{cluster.log_tails()}") from error
         yield Installed(cluster, drawbridge)

@@ -8,10 +8,11 @@ from typing import Any, Final
 import pytest
 
 from e2e.access import Object
-from e2e.cluster import Cluster, free_ports
+from e2e.cluster import Cluster
 from e2e.drawbridge import rendered
 from e2e.processes import Child
 from testing.image import build_environment
+from testing.ports import free_ports
 
 MANIFESTS: Final = (Path("manifests/base"), Path("manifests/observer"))
 

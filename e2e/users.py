@@ -1,5 +1,6 @@
 """Users of one namespace, with the rights that clusters give people: pods only, edit, nothing."""
 
+import http.client
 from pathlib import Path
 from typing import Final
 
@@ -28,4 +29,12 @@ def add_user(cluster: Access, namespace: str, name: str) -> Path:
     if role is not None:
         account = f"--serviceaccount={namespace}:{name}"
         cluster.kubectl("create", "rolebinding", name, role, account, *here)
+        user, pods = (
+            f"system:serviceaccount:{namespace}:{name}",
+            cluster.kind("pods").path(namespace),
+        )
+        cluster.wait_until(
+            lambda: cluster.request("GET", pods, user=user)[0] == http.client.OK,
+            f"the API server knows the rights of {user}",
+        )
     return cluster.kubeconfig_for(namespace, name)

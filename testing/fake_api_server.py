@@ -666,7 +666,7 @@ def quick_recorder(
     )
 
 
-async def until(true: Callable[[], bool], *, timeout_s: float = 5.0) -> None:
+async def until(true: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
     """Wait until something is true; tests follow loops beside them so."""
     async with asyncio.timeout(timeout_s):
         while not true():  # noqa: ASYNC110 - what is waited for has no event of its own.

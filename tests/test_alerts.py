@@ -17,7 +17,9 @@ from tools.public_names import metrics
 ROOT: Final = Path(__file__).parent.parent
 FILES: Final = sorted((ROOT / "manifests" / "alerts").glob("*.yaml"))
 GROUPS: Final[list[dict[str, Any]]] = [
-    group for file in FILES for group in yaml.safe_load(file.read_text())["groups"]
+    group
+    for file in FILES
+    for group in yaml.load(file.read_text(), Loader=yaml.CSafeLoader)["groups"]
 ]
 RULES: Final[list[dict[str, Any]]] = [rule for group in GROUPS for rule in group["rules"]]
 RUNBOOKS: Final = ROOT / "docs" / "alerts.md"
@@ -76,8 +78,8 @@ def test_names_of_groups_and_alerts_are_unique() -> None:
         assert len(names) == len(set(names))
 
 
-CASES: Final[list[dict[str, Any]]] = yaml.safe_load(
-    (ROOT / "tests" / "alerts" / "rules.yaml").read_text()
+CASES: Final[list[dict[str, Any]]] = yaml.load(
+    (ROOT / "tests" / "alerts" / "rules.yaml").read_text(), Loader=yaml.CSafeLoader
 )["tests"]
 """The cases of promtool; `make alerts` runs it if it is installed."""
 

@@ -93,7 +93,11 @@ OTHERS: Final = ("cert-manager.io/", "drawbridge.internal/", "kustomize.config.k
 
 def test_the_oldest_kubernetes_serves_every_object() -> None:
     paths = sorted((ROOT / "manifests").rglob("*.yaml"))
-    documents = [document for path in paths for document in yaml.safe_load_all(path.read_text())]
+    documents = [
+        document
+        for path in paths
+        for document in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader)
+    ]
     used = {document["apiVersion"] for document in documents if "apiVersion" in (document or {})}
     of_kubernetes = {version for version in used if not version.startswith(OTHERS)}
 
@@ -429,7 +433,9 @@ def matches(path: tuple[str, ...], pattern: Sequence[str]) -> bool:
 
 def replaced(document: Document, path: tuple[str, ...], text: str) -> str:
     """Return a text after the replacements of the overlay, for the namespace gpu-system."""
-    replacements = yaml.safe_load((OWN_NAMESPACE / "replacements.yaml").read_text())
+    replacements = yaml.load(
+        (OWN_NAMESPACE / "replacements.yaml").read_text(), Loader=yaml.CSafeLoader
+    )
     for target in (target for entry in replacements for target in entry["targets"]):
         select, options = target["select"], target.get("options", {"delimiter": "\0", "index": 0})
         is_selected = select["kind"] == document["kind"] and (
@@ -451,7 +457,7 @@ OVERLAYS: Final = sorted(path.name for path in OWN_NAMESPACE.parent.iterdir())
 
 def folders_below(folder: Path) -> Iterator[str]:
     """Yield the names of the folders below a kustomization."""
-    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    kustomization = yaml.load((folder / "kustomization.yaml").read_text(), Loader=yaml.CSafeLoader)
     for resource in kustomization["resources"]:
         if (folder / resource).is_dir():
             yield (folder / resource).resolve().name
@@ -468,7 +474,7 @@ def test_an_overlay_with_the_webhook_is_of_a_mode_other_than_the_widest(overlay:
 def test_the_overlay_of_the_docs_has_the_mode_of_the_folder_that_it_stands_on() -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
     documents = [
-        yaml.safe_load(block)
+        yaml.load(block, Loader=yaml.CSafeLoader)
         for block in re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     ]
 
@@ -505,7 +511,9 @@ def test_the_configurations_of_another_namespace_are_known() -> None:
 
 @pytest.mark.parametrize("folder", ["base", "bridge", "driver", "observer", "policies"])
 def test_every_object_has_the_labels_that_kubernetes_recommends(folder: str) -> None:
-    kustomization = yaml.safe_load((BASE.parent / folder / "kustomization.yaml").read_text())
+    kustomization = yaml.load(
+        (BASE.parent / folder / "kustomization.yaml").read_text(), Loader=yaml.CSafeLoader
+    )
 
     (labels,) = kustomization["labels"]
     assert labels["includeTemplates"]

@@ -34,7 +34,7 @@ def containers() -> dict[str, Document]:
 
 def data(file: str) -> Any:
     (configuration,) = of_kind("ConfigMap")
-    return yaml.safe_load(configuration["data"][file])
+    return yaml.load(configuration["data"][file], Loader=yaml.CSafeLoader)
 
 
 def granted(role: Document) -> set[str]:
@@ -220,7 +220,7 @@ def test_as_the_only_scheduler_it_has_the_same_profile_under_both_names() -> Non
     overlay = ROOT / "manifests" / "overlays" / "bridge-only"
     (patch,) = of_kind("ConfigMap", overlay)
     (base,) = of_kind("ConfigMap")
-    configuration = yaml.safe_load(patch["data"]["scheduler.yaml"])
+    configuration = yaml.load(patch["data"]["scheduler.yaml"], Loader=yaml.CSafeLoader)
     (profile,) = data("scheduler.yaml")["profiles"]
 
     assert patch["data"].keys() == {"scheduler.yaml"}

@@ -311,7 +311,7 @@ def test_it_knows_its_node_and_its_pod() -> None:
 
 
 def test_the_inventory_that_comes_with_it_is_good_and_empty() -> None:
-    document = yaml.safe_load((DRIVER / "default.yaml").read_text())
+    document = yaml.load((DRIVER / "default.yaml").read_text(), Loader=yaml.CSafeLoader)
 
     assert Inventory() == read_inventory(document)
 

@@ -205,7 +205,7 @@ def lost_fields(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> It
 
 def schemas(version: Version) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for file in sorted((version.folder / "manifests" / "base").glob("*.yaml")):
-        for document in yaml.safe_load_all(file.read_text()):
+        for document in yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader):
             if document and document["kind"] == "CustomResourceDefinition":
                 for served in document["spec"]["versions"]:
                     name = f"{document['spec']['names']['kind']}/{served['name']}"

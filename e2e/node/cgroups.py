@@ -13,7 +13,7 @@ from typing import Final
 CGROUPS: Final = Path("/sys/fs/cgroup")
 CONTROLLERS: Final = "cgroup.controllers"
 """A file of every cgroup of version 2, and of no hierarchy of version 1."""
-TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 180.0
 
 
 def remove_cgroups(name: str) -> None:

@@ -17,13 +17,13 @@ from typing import Any, Final
 
 import yaml
 
-from e2e.access import Access, Object, stream
-from e2e.cluster import free_ports
+from e2e.access import PATIENCE, Access, Object, stream
 from e2e.credentials import kubeconfig, write_secret
 from e2e.drawbridge import command_of, rendered
 from e2e.node.node import Node
 from e2e.processes import Child
 from testing.documents import api_object
+from testing.ports import free_ports
 
 ROOT: Final = Path(__file__).parent.parent.parent
 MANIFESTS: Final = ROOT / "manifests" / "driver"
@@ -167,7 +167,7 @@ class NodeDriver:
     def wait_crashed(self, name: str = "driver") -> None:
         """Wait until an instance has killed itself."""
         child = self._cluster.children.pop(self._child(name))
-        assert child.wait(TIMEOUT_S), f"{name} is alive:\n{child.tail()}"
+        assert child.wait(PATIENCE * TIMEOUT_S), f"{name} is alive:\n{child.tail()}"
         assert child.exit_status == -signal.SIGKILL, child.tail()
 
     def wait_ready(self, name: str = "driver") -> None:

@@ -19,7 +19,7 @@ import msgspec
 import yaml
 
 from e2e.access import Access, Object
-from e2e.cluster import free_ports
+from testing.ports import free_ports
 
 WORKLOADS: Final = ("DaemonSet", "Deployment")
 WEBHOOKS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")

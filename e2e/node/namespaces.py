@@ -16,7 +16,7 @@ from e2e.access import Access
 from e2e.binaries import box
 from e2e.node.cgroups import CGROUPS, CONTROLLERS, remove_cgroups
 
-TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 180.0
 _REMOVER: Final = Path(__file__).parent / "cgroups.py"
 _NEEDED: Final = ("unshare", "nsenter", "mount", "runc")
 _NEEDED_CONTROLLERS: Final = frozenset({"cpu", "memory", "pids"})

@@ -16,13 +16,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from e2e.access import Object
+from e2e.access import PATIENCE, Object
 from e2e.binaries import binaries, box, node_programs
-from e2e.cluster import Cluster, free_ports
+from e2e.cluster import Cluster
 from e2e.node.images import IMAGE, write_image
 from e2e.node.namespaces import Namespaces
 from e2e.processes import Child
 from testing.documents import api_object
+from testing.ports import free_ports
 
 TIMEOUT_S: Final = 90.0
 """The time for the node to be ready, on a busy machine."""
@@ -92,7 +93,7 @@ class Node:
         config = self.folder / "containerd.toml"
         config.write_text(self._containerd_config())
         child = self.run(CONTAINERD, node_programs() / "containerd", f"--config={config}")
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE * TIMEOUT_S
         while self.ctr("version", check=False).returncode:
             assert child.exit_status is None, f"containerd ended:\n{child.tail()}"
             assert time.monotonic() < deadline, f"containerd does not answer:\n{child.tail()}"

@@ -618,7 +618,10 @@ def test_the_first_script_runs_in_every_shell(tmp_path: Path) -> None:
 
     assert (tmp_path / "calls").read_text() == "create -f -\n" * 2
     documents = [document for step in steps for document in step.documents]
-    assert list(yaml.safe_load_all((tmp_path / "documents").read_text())) == documents
+    assert (
+        list(yaml.load_all((tmp_path / "documents").read_text(), Loader=yaml.CSafeLoader))
+        == documents
+    )
 
 
 @pytest.fixture

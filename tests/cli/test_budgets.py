@@ -143,7 +143,9 @@ def test_what_is_left_is_advised_in_the_key_of_the_pod(tmp_path: Path) -> None:
     translated = drawbridge(
         "translate", "-f", "-", *CLUSTER, "-o", "yaml", stdin=dump_yaml([share("next", 28 * 1024)])
     )
-    documents = [entry for entry in yaml.safe_load_all(translated.stdout) if entry]
+    documents = [
+        entry for entry in yaml.load_all(translated.stdout, Loader=yaml.CSafeLoader) if entry
+    ]
     for document in documents:
         if document["kind"] == "Pod":
             document["spec"]["schedulerName"] = SCHEDULER_NAME
@@ -244,7 +246,7 @@ def test_a_pod_that_has_moved_is_assessed_once(tmp_path: Path) -> None:
     """Its devices are not charged beside it."""
     moved = share("moved", 1024)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "moved", "uid": "moved"}
-    claim = yaml.safe_load(ALLOCATED)
+    claim = yaml.load(ALLOCATED, Loader=yaml.CSafeLoader)
     claim["metadata"]["ownerReferences"] = [owner]
 
     assert blockers(tmp_path, moved, claim) == {}
@@ -310,7 +312,7 @@ def mapped() -> Document:
     """The DeviceClass of the cluster, for pods with a key instead of a claim."""
     (device_class,) = (
         document
-        for document in yaml.safe_load_all((QUOTA / "cluster.yaml").read_text())
+        for document in yaml.load_all((QUOTA / "cluster.yaml").read_text(), Loader=yaml.CSafeLoader)
         if document["kind"] == "DeviceClass"
     )
     return {**device_class, "spec": {**device_class["spec"], "extendedResourceName": KEY}}
@@ -465,7 +467,7 @@ def test_keys_that_a_class_maps_are_placed_within_the_budget_only() -> None:
     del pod["spec"]["schedulingGates"]
     node = next(
         document
-        for document in yaml.safe_load_all((QUOTA / "cluster.yaml").read_text())
+        for document in yaml.load_all((QUOTA / "cluster.yaml").read_text(), Loader=yaml.CSafeLoader)
         if document["kind"] == "Node"
     )
     # Whether a device plugin offers the key is known of nodes with a status only.
@@ -482,7 +484,7 @@ def test_keys_that_a_class_maps_are_placed_within_the_budget_only() -> None:
 
 def migrating(*others: Document) -> tuple[Document, ...]:
     """The cluster with a quota that counts pods with HAMi's keys, too."""
-    documents = list(yaml.safe_load_all((QUOTA / "cluster.yaml").read_text()))
+    documents = list(yaml.load_all((QUOTA / "cluster.yaml").read_text(), Loader=yaml.CSafeLoader))
     (quota,) = (document for document in documents if document["kind"] == "DeviceQuota")
     gpus, memory = quota["spec"]["limits"]
     gpus["legacyKeys"] = [{"name": "nvidia.com/gpu"}]

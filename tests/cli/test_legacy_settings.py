@@ -149,7 +149,7 @@ def test_config_maps_become_settings() -> None:
                 "example.com/vgpu-memory": "nvidia.com/gpumem",
             },
         }
-    } == yaml.safe_load(imported(*CONFIG_MAPS_OF_BOTH))
+    } == yaml.load(imported(*CONFIG_MAPS_OF_BOTH), Loader=yaml.CSafeLoader)
 
 
 def test_what_is_printed_is_a_settings_file() -> None:
@@ -268,7 +268,10 @@ def test_values_become_settings(
 
     result = drawbridge("settings", "import", "--values", "values.yaml")
 
-    assert (0, {"translation": case.want}) == (result.exit_code, yaml.safe_load(result.stdout))
+    assert (0, {"translation": case.want}) == (
+        result.exit_code,
+        yaml.load(result.stdout, Loader=yaml.CSafeLoader),
+    )
     assert case.comment in comments(result.stdout)
 
 
@@ -281,7 +284,7 @@ def test_documents_that_differ_are_reported(tmp_path: Path) -> None:
         stdin=dump_yaml([config_map("hami", "device-config.yaml", DEVICE_CONFIG)]),
     )
 
-    translation = yaml.safe_load(result.stdout)["translation"]
+    translation = yaml.load(result.stdout, Loader=yaml.CSafeLoader)["translation"]
     assert ("force", False) == (translation["hami"]["corePolicy"], "defaultGpuOwner" in translation)
     assert "example.com/mem" not in translation["renamedKeys"]
     note = "hami.corePolicy: force of ConfigMap kube-system/hami is kept"
@@ -375,7 +378,7 @@ def test_the_config_of_hamis_converter_becomes_settings() -> None:
             "example.com/hcu-memory": "hygon.com/hcumem",
             "example.com/vgpu": "nvidia.com/gpu",
         },
-    } == yaml.safe_load(text)["translation"]
+    } == yaml.load(text, Loader=yaml.CSafeLoader)["translation"]
     assert '# - hygon.deviceClassName "other.hygon.example" (' in comments(text)
     assert "# - hygon.referenceComputeUnits 80 (" in comments(text)
 
@@ -404,7 +407,7 @@ webhook: {config: {scope: {excludedNamespaces: [kube-system, team-a]}}}
             "example.com/memory": "nvidia.com/gpumem",
             "example.com/npu": "huawei.com/Ascend310P",
         },
-    } == yaml.safe_load(result.stdout)["translation"]
+    } == yaml.load(result.stdout, Loader=yaml.CSafeLoader)["translation"]
     assert '# - vendors "metax" (' in result.stdout
     assert "# - webhook.config.scope.excludedNamespaces (" in result.stdout
 
@@ -422,7 +425,9 @@ nvidia:
 
     text = imported(config_map("volcano-vgpu-device-config", "device-config.yaml", config))
 
-    assert {"translation": {"volcano": {"memoryFactor": 10}}} == yaml.safe_load(text)
+    assert {"translation": {"volcano": {"memoryFactor": 10}}} == yaml.load(
+        text, Loader=yaml.CSafeLoader
+    )
     assert 10 == settings_of(text, "test").translation.volcano.memory_factor
 
 

@@ -44,7 +44,7 @@ def test_a_profile_among_the_manifests_is_in_force_too() -> None:
 
 
 def test_an_object_and_a_file_mean_the_same(tmp_path: Path) -> None:
-    spec = yaml.safe_load(PROFILE.read_text())["spec"]
+    spec = yaml.load(PROFILE.read_text(), Loader=yaml.CSafeLoader)["spec"]
     (tmp_path / "profile.yaml").write_text(yaml.safe_dump(spec))
 
     by_object = drawbridge("translate", "-f", POD, "--snapshot", CLUSTER, "--snapshot", PROFILE)
@@ -66,7 +66,7 @@ def test_a_driver_of_an_object_can_be_chosen_for_a_vocabulary() -> None:
 
 
 def test_check_tells_what_is_wrong_with_a_profile(tmp_path: Path) -> None:
-    document = yaml.safe_load(PROFILE.read_text())
+    document = yaml.load(PROFILE.read_text(), Loader=yaml.CSafeLoader)
     document["spec"]["devices"]["device"]["attributes"]["model"] = 'x"] || true'
     hostile = tmp_path / "profile.yaml"
     hostile.write_text(yaml.safe_dump(document))
@@ -109,7 +109,7 @@ def test_a_snapshot_holds_profiles() -> None:
 
 def test_the_mappings_of_a_cluster_are_validated_by_its_profiles() -> None:
     """`status` knew only the shipped profiles, and so said nothing of a class of another driver."""
-    spec = yaml.safe_load((PROFILES / "gpu.example.com.yaml").read_text())
+    spec = yaml.load((PROFILES / "gpu.example.com.yaml").read_text(), Loader=yaml.CSafeLoader)
     stored = convert(
         {"metadata": {"name": "gpu.acme.example"}, "spec": {**spec, "driver": "gpu.acme.example"}},
         DeviceTranslationProfile,

@@ -394,7 +394,9 @@ def test_hostile_names_are_escaped() -> None:
 
 # --- k9s ------------------------------------------------------------------------------------------
 
-PLUGINS = yaml.safe_load((ROOT / "manifests" / "k9s" / "plugins.yaml").read_text())["plugins"]
+PLUGINS = yaml.load(
+    (ROOT / "manifests" / "k9s" / "plugins.yaml").read_text(), Loader=yaml.CSafeLoader
+)["plugins"]
 
 
 def calls(plugin: Document) -> Iterator[list[str]]:

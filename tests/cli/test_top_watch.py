@@ -179,7 +179,7 @@ async def test_yaml_is_a_stream(
 
     result = await watched(server, tmp_path, "-o", "yaml")
 
-    documents = list(yaml.safe_load_all(result.stdout))
+    documents = list(yaml.load_all(result.stdout, Loader=yaml.CSafeLoader))
     assert [0, 1] == [entry["nodes"][0]["drivers"][0]["inUse"] for entry in documents]
 
 

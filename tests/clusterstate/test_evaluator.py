@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import count
 from typing import Final
@@ -97,8 +97,11 @@ async def codes_of(evaluator: RuleEvaluator, requested: ResourceClaim = THREE) -
 async def until_codes(
     evaluator: RuleEvaluator, *expected: str, requested: ResourceClaim = THREE
 ) -> None:
-    async with asyncio.timeout(5):
-        while await codes_of(evaluator, requested) != list(expected):  # noqa: ASYNC110 - the answer is what counts
+    async with asyncio.timeout(30) as limit:
+        while not limit.expired():
+            with suppress(TimeoutError):  # Of a review, on a slow machine.
+                if await codes_of(evaluator, requested) == list(expected):
+                    return
             await asyncio.sleep(0.01)
 
 
@@ -191,15 +194,15 @@ async def test_an_evaluation_that_nobody_waits_for_ends_before_the_next_device(
             require_wanted()
             devices_evaluated.append(number)
             began.set()
-            timed_out.wait(5)
+            timed_out.wait(60)
 
     async with evaluating(server, timeout=0.05) as evaluator_:
-        with pytest.raises(TimeoutError):
-            await evaluator_.evaluate(rules, tenant=NAMESPACE)
+        while not began.is_set():  # A slow machine may not have begun in time.
+            with pytest.raises(TimeoutError):
+                await evaluator_.evaluate(rules, tenant=NAMESPACE)
         timed_out.set()
-        assert await codes_of(evaluator_, TWO) == []  # The thread is free again.
+        await until_codes(evaluator_, requested=TWO)  # The thread is free again.
 
-    assert began.is_set()
     assert devices_evaluated == [0]
 
 
@@ -212,7 +215,7 @@ async def test_what_waits_in_vain_is_never_evaluated(server: FakeApiServer) -> N
             await evaluator_.evaluate(lambda _: event.set(), tenant=NAMESPACE)
         busy.set()
         await slow
-        assert await codes_of(evaluator_, TWO) == []
+        await until_codes(evaluator_, requested=TWO)
 
     assert not event.is_set()
 
@@ -220,7 +223,7 @@ async def test_what_waits_in_vain_is_never_evaluated(server: FakeApiServer) -> N
 async def test_a_busy_inventory_leaves_a_thread_for_the_other_rules(server: FakeApiServer) -> None:
     busy = threading.Event()
     invalid = claim(request("gpu", "device.driver =="))
-    async with evaluating(server, timeout=5.0) as evaluator_, asyncio.TaskGroup() as group:
+    async with evaluating(server, timeout=60.0) as evaluator_, asyncio.TaskGroup() as group:
         slow = group.create_task(evaluator_.query(lambda _: busy.wait(60)))
         evaluate_without_inventory = await evaluator_.evaluate_without_inventory(
             lambda context: codes(invalid, context), tenant=NAMESPACE
@@ -322,7 +325,7 @@ async def test_tenants_take_turns(server: FakeApiServer) -> None:
         busy.wait(60)
         order.append(tenant)
 
-    async with evaluating(server, timeout=5.0) as evaluator_, asyncio.TaskGroup() as group:
+    async with evaluating(server, timeout=60.0) as evaluator_, asyncio.TaskGroup() as group:
         for tenant in ("loud", "loud", "loud", "quiet"):
             group.create_task(evaluator_.evaluate(partial(rules, tenant), tenant=tenant))
             await asyncio.sleep(0.01)

@@ -34,7 +34,7 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 @pytest.fixture
 async def client(server: FakeApiServer) -> AsyncIterator[Client]:
-    async with server.client(timeout_s=1.0) as client_:
+    async with server.client(timeout_s=30) as client_:
         yield client_
 
 

@@ -58,7 +58,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
         document
         for file in sorted(MANIFESTS.glob("*.yaml"))
         if file.name != "kustomization.yaml"
-        for document in yaml.safe_load_all(file.read_text())
+        for document in yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader)
     ]
     monkeypatch.setattr(bridge_module, "rendered", lambda _cluster, _manifests: objects)
     monkeypatch.setattr(bridge_module, "scheduler", lambda: Path("drawbridge-scheduler"))

@@ -50,6 +50,7 @@ from testing.builders import gpus, pod
 from testing.device_quotas import device_limit, quota
 from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, running, until
+from testing.ports import free_ports
 from webhook.__main__ import main, serve
 from webhook.settings import Settings, WebhookSettings
 
@@ -89,7 +90,7 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 @pytest.fixture
-def setup(server: FakeApiServer, tmp_path: Path, unused_tcp_port_factory: Any) -> Setup:
+def setup(server: FakeApiServer, tmp_path: Path) -> Setup:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
         yaml.safe_dump(
@@ -103,6 +104,7 @@ def setup(server: FakeApiServer, tmp_path: Path, unused_tcp_port_factory: Any) -
             }
         )
     )
+    ports = iter(free_ports(9))
     certificates = CertificateSettings(extra_names=("127.0.0.1",))
     local = "127.0.0.1"
     return Setup(
@@ -110,32 +112,32 @@ def setup(server: FakeApiServer, tmp_path: Path, unused_tcp_port_factory: Any) -
             certificates=certificates,
             webhook=WebhookSettings(
                 bind_address=local,
-                port=unused_tcp_port_factory(),
-                probe_port=unused_tcp_port_factory(),
-                metrics_port=unused_tcp_port_factory(),
+                port=next(ports),
+                probe_port=next(ports),
+                metrics_port=next(ports),
                 drain=Duration(0),
             ),
         ),
         controllers=ControllersSettings(
             controllers=ControllerSettings(
                 bind_address=local,
-                probe_port=unused_tcp_port_factory(),
-                metrics_port=unused_tcp_port_factory(),
+                probe_port=next(ports),
+                metrics_port=next(ports),
             ),
         ),
         certificates=CertificateProcessSettings(
             certificates=certificates,
             certificate_controller=CertificateControllerSettings(
                 bind_address=local,
-                probe_port=unused_tcp_port_factory(),
-                metrics_port=unused_tcp_port_factory(),
+                probe_port=next(ports),
+                metrics_port=next(ports),
             ),
         ),
         observer=ObserverProcessSettings(
             observer=ObserverSettings(
                 bind_address=local,
-                probe_port=unused_tcp_port_factory(),
-                metrics_port=unused_tcp_port_factory(),
+                probe_port=next(ports),
+                metrics_port=next(ports),
                 initial_delay=PositiveDuration(0.01),
             )
         ),
@@ -152,7 +154,7 @@ async def status(url: str) -> tuple[int, str]:
 
 
 async def ready(port: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await status(f"http://127.0.0.1:{port}/readyz"))[0] != 200:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
@@ -330,7 +332,7 @@ def test_the_printed_configuration_exempts_namespaces(
 
     webhooks = [
         webhook
-        for document in yaml.safe_load_all(capsys.readouterr().out)
+        for document in yaml.load_all(capsys.readouterr().out, Loader=yaml.CSafeLoader)
         for webhook in document["webhooks"]
     ]
     for webhook in webhooks:
@@ -354,7 +356,7 @@ def test_the_printed_configuration_is_for_the_namespace_of_the_settings(
 
     printed = capsys.readouterr().out
     assert NAMESPACE not in printed
-    for document in yaml.safe_load_all(printed):
+    for document in yaml.load_all(printed, Loader=yaml.CSafeLoader):
         for webhook in document["webhooks"]:
             assert webhook["clientConfig"]["service"]["namespace"] == "gpu-system"
             (names, *_) = webhook["namespaceSelector"]["matchExpressions"]

@@ -231,7 +231,7 @@ async def test_a_second_attempt_waits_no_longer_than_the_first(tmp_path: Path) -
         await until(lambda: not is_open(scene_))
         scene_.scheduler.reserve(scene_.pod, "node-1")
 
-        async with asyncio.timeout(2.0):
+        async with asyncio.timeout(4.5):
             answer = await scene_.scheduler.prebind(scene_.pod)
 
         assert (answer["verdict"], answer["code"]) == ("unschedulable", "bindingFailed")

@@ -181,7 +181,7 @@ async def test_a_refused_write_takes_back_what_the_others_got(tmp_path: Path) ->
 
 async def test_an_unknown_write_is_settled_before_it_is_taken_back(tmp_path: Path) -> None:
     """It was made, and nobody heard of it in time."""
-    async with group_of_three(tmp_path, write_timeout_s=0.2) as story:
+    async with group_of_three(tmp_path, write_timeout_s=1.0) as story:
         story.reserve()
         over = story.server.delay(patches_of("b"))
         story.server.fail(403, matches=patches_of("c"))
@@ -197,7 +197,7 @@ async def test_what_is_to_be_taken_back_is_left_to_a_group_that_is_bound_after_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_commits, "TAKE_BACK_INTERVAL_S", 0.5)
-    async with group_of_three(tmp_path, write_timeout_s=0.2) as story:
+    async with group_of_three(tmp_path, write_timeout_s=1.0) as story:
         story.reserve()
         over = story.server.delay(patches_of("b"))
         story.server.fail(403, matches=patches_of("c"))
@@ -311,13 +311,13 @@ async def test_the_claims_of_pods_that_share_one_are_written_once(tmp_path: Path
 
 async def test_a_large_group_is_written_whole_where_each_write_takes_long(tmp_path: Path) -> None:
     """Its claims are written one after the other here, each within the deadline of one."""
-    async with group_of_three(tmp_path, binder={"write_deadline_s": 0.5, "max_claims": 1}) as story:
+    async with group_of_three(tmp_path, binder={"write_deadline_s": 2.0, "max_claims": 1}) as story:
         story.reserve()
         overs = [story.server.delay(patches_of(name)) for name in MEMBERS]
         tasks = [story.begin(name) for name in MEMBERS]
         for number, over in enumerate(overs, start=1):
             await until(partial(story.has_allocated, number))
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.8)
             over.set()
 
         assert verdicts(await asyncio.gather(*tasks)) == {("ok", "")}
@@ -328,14 +328,14 @@ async def test_what_waits_behind_the_writes_of_others_does_not_lose_its_time(
 ) -> None:
     """With one write at a time the last claim's turn comes after its deadline would have ended."""
     settings = SidecarSettings(drivers=(DRIVER,), max_writes_in_flight=1)
-    limits = {"write_deadline_s": 0.7}
+    limits = {"write_deadline_s": 2.0}
     async with group_of_three(tmp_path, settings=settings, binder=limits) as story:
         story.reserve()
         overs = [story.server.delay(patches_of(name)) for name in MEMBERS]
         tasks = [story.begin(name) for name in MEMBERS]
         for number, over in enumerate(overs, start=1):
             await until(partial(story.has_allocated, number))
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.8)
             over.set()
 
         assert verdicts(await asyncio.gather(*tasks)) == {("ok", "")}

@@ -58,6 +58,7 @@ from testing.allocation.builders import (
     slice_of,
 )
 from testing.fake_api_server import FakeApiServer, quick_recorder, running, until
+from testing.ports import free_ports
 from testing.sidecar.scheduler import (
     FakeScheduler,
     document,
@@ -320,12 +321,13 @@ async def process_beside(
 
 
 async def test_configurations_of_co_tenants_are_kept_apart_and_the_loop_is_measured(
-    tmp_path: Path, unused_tcp_port_factory: Any
+    tmp_path: Path,
 ) -> None:
+    probes, metrics = free_ports(2)
     settings = SidecarSettings(
         bind_address="127.0.0.1",
-        probe_port=unused_tcp_port_factory(),
-        metrics_port=unused_tcp_port_factory(),
+        probe_port=probes,
+        metrics_port=metrics,
         socket=str(tmp_path / "sidecar.sock"),
         drivers=(DRIVER,),
         uniform_config_drivers=(DRIVER,),
@@ -336,14 +338,14 @@ async def test_configurations_of_co_tenants_are_kept_apart_and_the_loop_is_measu
         async with process_beside(server, tmp_path, settings):
             scheduler = FakeScheduler(Path(settings.socket))
             await until(Path(settings.socket).exists)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not (await scheduler.hello()).get("ready"):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             assert (await scheduler.prefilter(first))["verdict"] == "fits"
             scheduler.reserve(first, "node-1")
 
             assert (await scheduler.prefilter(second)).get("code") == "noDevices"
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not await _measured_lags(settings.metrics_port):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
 

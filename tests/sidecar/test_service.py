@@ -284,7 +284,7 @@ async def test_devices_of_an_unknown_write_are_not_given_away(tmp_path: Path) ->
         put_claim(server, "gpu-a")
         put_claim(server, "gpu-b")
         pod, other = put_pod(server, "a", "gpu-a"), put_pod(server, "b", "gpu-b")
-        async with sidecar_beside(server, tmp_path, binder={"write_deadline_s": 0.4}) as sidecar:
+        async with sidecar_beside(server, tmp_path, binder={"write_deadline_s": 1.5}) as sidecar:
             scheduler = await greeted(sidecar)
             await scheduler.prefilter(pod)
             scheduler.reserve(pod, "node-1")

@@ -57,7 +57,7 @@ async def test_nor_are_they_while_the_api_server_of_such_a_cluster_is_away(
         server.fail(status, times=10**6, matches=is_of_policies)
         informers = quick_informers(client)
         state = state_with(informers)
-        async with running(informers.run), asyncio.timeout(10):
+        async with running(informers.run), asyncio.timeout(60):
             await state.wait_complete()
             await until(lambda: len(list(filter(is_of_policies, server.calls))) > 3)
 

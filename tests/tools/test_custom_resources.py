@@ -392,7 +392,7 @@ def test_a_new_kind_is_a_module_and_a_row(copy: Path) -> None:
     golden = (copy / "tests/golden/public.txt").read_text()
     assert "DeviceSample v1alpha1: spec.device\n" in golden
     assert "DeviceSample: name dsm\n" in golden
-    created = yaml.safe_load((copy / DEFINITION).read_text())
+    created = yaml.load((copy / DEFINITION).read_text(), Loader=yaml.CSafeLoader)
     assert created["spec"]["names"]["kind"] == "DeviceSample"
     for path in ("manifests/base/webhook.yaml", "manifests/observer/observer.yaml"):
         assert PLURAL in (copy / path).read_text()

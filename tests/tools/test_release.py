@@ -58,7 +58,7 @@ def test_a_wrong_argument_is_named(change: dict[str, Any], words: str) -> None:
 def manifest() -> dict[str, Any]:
     archives = {platform: platform.encode() for platform in PLATFORMS}
     text = krew_manifest("0.1.0", "3.13", RELEASE.address, archives, RELEASE.source)
-    document: dict[str, Any] = yaml.safe_load(text)
+    document: dict[str, Any] = yaml.load(text, Loader=yaml.CSafeLoader)
     return document
 
 
@@ -155,7 +155,7 @@ def test_the_provenance_names_every_file_and_what_it_is_made_of(tmp_path: Path) 
 # --- files of the repository ----------------------------------------------------------------------
 
 
-ACTION: Final = yaml.safe_load((ROOT / "action.yml").read_text())
+ACTION: Final = yaml.load((ROOT / "action.yml").read_text(), Loader=yaml.CSafeLoader)
 STEPS: Final[dict[str, dict[str, Any]]] = {step["name"]: step for step in ACTION["runs"]["steps"]}
 NAMED, RESTORED, INSTALLED, SAVED, CHECKED = STEPS
 

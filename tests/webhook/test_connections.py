@@ -262,7 +262,7 @@ BEGINNINGS: Final = {
 
 @pytest.mark.parametrize("sent", BEGINNINGS.values(), ids=BEGINNINGS)
 async def test_a_connection_with_an_incomplete_header_is_closed(sent: bytes | None) -> None:
-    async with started_server(request_header_timeout=PositiveDuration(0.2)) as server:
+    async with started_server(request_header_timeout=PositiveDuration(1.0)) as server:
         streams = await (server.plain() if sent is None else server.connected())
         if sent and len(sent) > len(ASK):
             assert await server.is_answered(streams)
@@ -299,21 +299,23 @@ async def test_incomplete_headers_cannot_hold_all_places() -> None:
 
 
 async def test_an_idle_connection_outlives_the_header_timeout() -> None:
-    async with started_server(request_header_timeout=PositiveDuration(0.5)) as server:
+    async with started_server(request_header_timeout=PositiveDuration(1.5)) as server:
         open_streams = await server.connected()
         assert await server.is_answered(open_streams)
 
-        await asyncio.sleep(0.8)
+        await asyncio.sleep(2.0)
 
         assert await server.is_answered(open_streams)
         assert server.closed("header_timeout") is None
 
 
 async def test_a_slow_body_is_not_a_header() -> None:
-    async with started_server(request_header_timeout=PositiveDuration(0.5)) as server:
+    async with started_server(
+        request_header_timeout=PositiveDuration(1.5), small_body_read_timeout=PositiveDuration(30)
+    ) as server:
         reader, writer = await server.connected()
         writer.write(ASK[:-1])
-        await asyncio.sleep(0.8)
+        await asyncio.sleep(2.0)
         writer.write(ASK[-1:])
 
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")

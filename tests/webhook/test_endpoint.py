@@ -116,7 +116,7 @@ async def test_a_draining_endpoint_is_unready_and_answers_before_it_closes(
 async def test_a_draining_endpoint_waits_for_quiet_and_closes_connections(
     registry: CollectorRegistry,
 ) -> None:
-    async with started(registry, Listener(LEAF), drain=Duration(0.6)) as endpoint:
+    async with started(registry, Listener(LEAF), drain=Duration(1.5)) as endpoint:
         loop = asyncio.get_running_loop()
         async with session(endpoint) as client, asyncio.TaskGroup() as group:
             draining = group.create_task(endpoint.drain())
@@ -126,18 +126,18 @@ async def test_a_draining_endpoint_waits_for_quiet_and_closes_connections(
                 answer = await client.post("/mutate", json={})
                 assert (answer.status, answer.headers["Connection"]) == (400, "close")
                 last = loop.time()
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(0.5)
             assert not draining.done()
             await draining
 
-        assert 0.55 < loop.time() - last < 3
+        assert 1.4 < loop.time() - last < 30
 
 
 async def test_no_client_can_keep_an_endpoint_from_ending(registry: CollectorRegistry) -> None:
     settings: dict[str, Any] = {"drain": 60, "max_drain": 0.05}
     async with (
         started(registry, Listener(LEAF), **settings) as started_endpoint,
-        asyncio.timeout(5),
+        asyncio.timeout(30),
     ):
         await started_endpoint.drain()
 

@@ -221,7 +221,7 @@ async def test_large_reviews_of_namespaces_take_turns() -> None:
 
     async def review(namespace: str) -> None:
         def decode(body: bytes) -> PodReview:
-            busy.wait(5)
+            busy.wait(60)
             order.append(namespace)
             return decode_pod_review(body)
 
@@ -262,7 +262,7 @@ async def test_a_review_that_runs_out_of_time_keeps_its_thread_and_pays_for_it(
     goes_on, has_ended, threads = threading.Event(), threading.Event(), asyncio.Queue[int]()
 
     def decode(body: bytes) -> Tracked:
-        goes_on.wait(5)
+        goes_on.wait(60)
         review = Tracked(request=decode_pod_review(body).request)
         weakref.finalize(
             review,

@@ -12,7 +12,7 @@ from kube.api.urls import PODS
 from kube.names import QUOTA_GATE
 from testing.fake_api_server import Call, FakeApiServer
 
-PACE = Pace(quiet_s=0.05, period_s=0.01, timeout_s=5)
+PACE = Pace(quiet_s=0.05, period_s=0.01, timeout_s=60)
 OTHER = "example.com/other"
 
 

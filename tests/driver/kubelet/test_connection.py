@@ -197,7 +197,7 @@ async def health_stream(kubelet: Kubelet) -> AsyncIterator[Any]:
             request_serializer=health_api.NodeWatchResourcesRequest.SerializeToString,
             response_deserializer=health_api.NodeWatchResourcesResponse.FromString,
         )
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             yield cast(Any, call(health_api.NodeWatchResourcesRequest()))
 
 

@@ -20,7 +20,7 @@ async def test_one_holder_at_a_time(tmp_path: Path) -> None:
     path, order = tmp_path / "lock", []
 
     async def hold(name: str) -> None:
-        async with file_lock(path, timeout_s=5.0):
+        async with file_lock(path, timeout_s=60):
             order.append(f"{name} in")
             await asyncio.sleep(0.01)
             order.append(f"{name} out")
@@ -109,5 +109,5 @@ async def test_a_holder_that_is_killed_holds_nothing(
 
     holder.kill()
 
-    async with file_lock(tmp_path / "lock", timeout_s=5.0):
+    async with file_lock(tmp_path / "lock", timeout_s=60):
         pass

@@ -44,7 +44,7 @@ async def test_a_key_that_is_added_while_it_is_processed_is_processed_again() ->
 
 
 async def test_a_key_that_failed_comes_back_after_a_pause() -> None:
-    queue_ = queue(0.05)
+    queue_ = queue(1.0)
     queue_.add("a")
     await queue_.get()
     queue_.retry_later("a")
@@ -103,7 +103,7 @@ async def test_adds_and_retries_are_counted() -> None:
 
 async def test_a_key_is_added_after_a_delay() -> None:
     queue_ = queue()
-    queue_.add_after("a", 0.05)
+    queue_.add_after("a", 1.0)
 
     assert await is_empty(queue_)
     assert await queue_.get() == "a"
