@@ -45,16 +45,14 @@ switched_before() {
 # node, translated or native, true if it has the label itself, the hash of its template, with - for what it has not, and whether
 # it is ready.
 print_claimed() {
-  local lines none='{{else}}-{{end}}' owner node made label hash ready
-  owner='{{range .metadata.ownerReferences}}{{if .controller}}{{js .kind}}/{{js .name}}{{end}}{{end}}'
+  local lines none='{{else}}-{{end}}' node made label hash
   node="{{if .spec.nodeName}}{{.spec.nodeName}}$none"
   made='{{with .metadata.annotations}}{{if index . "drawbridge.internal/request"}}translated{{else}}native{{end}}{{else}}native{{end}}'
   label="{{with .metadata.labels}}{{if eq (print (index . \"drawbridge.internal/translate\")) \"true\"}}true$none$none"
   hash="{{with .metadata.labels}}{{with index . \"pod-template-hash\"}}{{.}}$none$none"
-  ready='{{range .status.conditions}}{{if eq .type "Ready"}} {{js .status}}{{end}}{{end}}'
   lines="$(kubectl get pods --all-namespaces '--field-selector=status.phase!=Failed,status.phase!=Succeeded' \
-    "--output=go-template={{range .items}}{{if and .spec.resourceClaims (not .metadata.deletionTimestamp)}}{{.metadata.name}} $owner\
- {{.metadata.namespace}} $node $made $label $hash$ready{{\"\\n\"}}{{end}}{{end}}")" || return
+    "--output=go-template={{range .items}}{{if and .spec.resourceClaims (not .metadata.deletionTimestamp)}}{{.metadata.name}}$owner_text\
+ {{.metadata.namespace}} $node $made $label $hash$ready_text{{\"\\n\"}}{{end}}{{end}}")" || return
   # An owner may have any text for its kind.
   grep -E -e '^[^ ]+ [A-Za-z0-9]+/[A-Za-z0-9._:-]+ [a-z0-9-]+ [^ ]+ [a-z]+ [^ ]+ [^ ]+( [^ ]+)?$' <<<"$lines" || true
 }
@@ -113,10 +111,15 @@ print_workload() {
   printf '%s/%s/%s\n' "${owner%%/*}" "$1" "${owner#*/}"
 }
 
+# Print the label of the namespace $1.
+print_label() {
+  kubectl get "namespace/$1" --ignore-not-found '--output=jsonpath={.metadata.labels.drawbridge\.internal/translate}'
+}
+
 # Whether the namespace $1 is opted out by now: its pods get device keys, so a way back leaves its label as it is.
 is_opted_out() {
   local label
-  label="$(kubectl get "namespace/$1" --ignore-not-found '--output=jsonpath={.metadata.labels.drawbridge\.internal/translate}')" || return
+  label="$(print_label "$1")" || return
   if [ "$label" != false ]; then return 1; fi
   printf 'namespace/%s is opted out, and stays so\n' "$1"
 }
@@ -124,15 +127,15 @@ is_opted_out() {
 # Print what gives next pods of the workload $1 claims, from a line $2 of one: its namespace or its template by the label, the
 # mode of Drawbridge, its manifest, or an earlier wave; nothing if they get device keys.
 print_reason() {
-  local kind namespace name label template path='{.metadata.labels.drawbridge\.internal/translate}'
+  local kind namespace name label template path='{.spec.template.metadata.labels.drawbridge\.internal/translate}'
   IFS=/ read -r kind namespace name <<<"$1"
   if grep -q -E -e '^([^ ]+ ){4}native ' <<<"$2"; then echo manifest && return; fi
-  label="$(kubectl get "namespace/$namespace" --ignore-not-found "--output=jsonpath=$path")" || return
+  label="$(print_label "$namespace")" || return
   if [ "$label" = true ] && [[ "$selecting" == *" $namespace "* ]]; then label=selected; fi
   case "$kind" in
     Deployment | StatefulSet | DaemonSet | ReplicaSet | ReplicationController | Job)
       template="$(kubectl get "${kind,,}/$name" "--namespace=$namespace" --ignore-not-found \
-        "--output=jsonpath={.spec.template${path#?}")" || return ;;
+        "--output=jsonpath=$path")" || return ;;
     *) if grep -q -E -e '^([^ ]+ ){4}translated true ' <<<"$2"; then template=true; else template=; fi ;;
   esac
   # The label of a namespace that this way back leaves without one tells nothing, nor does true in mode OptOut.

@@ -3,6 +3,11 @@
 from typing import Final
 
 POD_FUNCTIONS: Final = r"""
+# A pod's owner and whether it is ready, each after a space, for go-templates. Tenants and nodes write any text there, lines that
+# look like those of other pods, too.
+owner_text='{{range .metadata.ownerReferences}}{{if .controller}} {{js .kind}}/{{js .name}}{{end}}{{end}}'
+ready_text='{{range .status.conditions}}{{if eq .type "Ready"}} {{js .status}}{{end}}{{end}}'
+
 # Print a pattern for the beginning of the lines of pods of the workload $1, its kind and its name: the pod and its owner.
 owner_pattern() {
   local kind="${1%%/*}" name="${1#*/}"
@@ -18,14 +23,11 @@ owner_pattern() {
 # Print a line for each pod of the namespace $1 that $2 selects, and that is of the workload $3, its kind and its name: its
 # name, its owner, claims or keys, unplaced if it has no node, and True if it is ready. Ended pods are left out.
 print_pods() {
-  local lines claims='{{if .spec.resourceClaims}} claims{{else}} keys{{end}}' ready owner
-  # Tenants and nodes write any text there, lines that look like those of other pods, too.
-  owner='{{range .metadata.ownerReferences}}{{if .controller}} {{js .kind}}/{{js .name}}{{end}}{{end}}'
-  ready='{{range .status.conditions}}{{if eq .type "Ready"}} {{js .status}}{{end}}{{end}}'
-  ready="{{if not .spec.nodeName}} unplaced{{end}}{{if .metadata.deletionTimestamp}} ending{{else}}$ready{{end}}${4:-}"
+  local lines claims='{{if .spec.resourceClaims}} claims{{else}} keys{{end}}' state
+  state="{{if not .spec.nodeName}} unplaced{{end}}{{if .metadata.deletionTimestamp}} ending{{else}}$ready_text{{end}}"
   lines="$(kubectl get pods "--namespace=$1" "--selector=$2" \
     '--field-selector=status.phase!=Failed,status.phase!=Succeeded' \
-    "--output=go-template={{range .items}}{{.metadata.name}}$owner$claims$ready{{\"\\n\"}}{{end}}")" || return
+    "--output=go-template={{range .items}}{{.metadata.name}}$owner_text$claims$state{{\"\\n\"}}{{end}}")" || return
   grep -i -E -e "$(owner_pattern "$3")" <<<"$lines" || true
 }
 

@@ -48,6 +48,10 @@ NODE_REGISTER: Final = "hami.io/node-nvidia-register"
 """The node annotation in which HAMi registers NVIDIA GPUs."""
 
 
+NODE_HANDSHAKE: Final = "hami.io/node-handshake"
+"""The node annotation in which HAMi's scheduler asks a node's plugin for a sign of life."""
+
+
 OWN_KEYS: Final = (MEMORY_MIB, MEMORY_PERCENT, CORES_PERCENT, PRIORITY)
 """Keys that only HAMi has; `COUNT` is also the device plugin's."""
 
