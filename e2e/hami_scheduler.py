@@ -82,7 +82,9 @@ def registered_cards(node: Node) -> tuple[Card, ...]:
 def exchanged_annotations(
     document: Mapping[str, Any], *, is_left: bool, moment: time.struct_time
 ) -> dict[str, str]:
-    """Return the annotations of a node once its plugin has left or is back; none for a node without a handshake.
+    """Return the annotations of a node once its plugin has left or is back; none for a node that is not registered.
+
+    As with HAMi 2.8, a node that had no handshake is marked when its plugin leaves.
 
     Args:
         document: The Node, as it was with its plugin.
@@ -90,12 +92,13 @@ def exchanged_annotations(
         moment: The time.
     """
     annotations = document["metadata"].get("annotations") or {}
-    if HANDSHAKE not in annotations or REGISTER not in annotations:
+    if REGISTER not in annotations:
         return {}
     now = time.strftime("%Y-%m-%d %H:%M:%S", moment)
     if is_left:
         return {HANDSHAKE: f"Deleted_{now}"}
-    return {HANDSHAKE: f"Requesting_{now}", REGISTER: annotations[REGISTER]}
+    asked = {HANDSHAKE: f"Requesting_{now}"} if HANDSHAKE in annotations else {}
+    return {**asked, REGISTER: annotations[REGISTER]}
 
 
 def is_for_hami(pod: Pod) -> bool:

@@ -23,6 +23,7 @@ from e2e.access import Access, Object
 from e2e.cluster import Cluster
 from e2e.conftest import IMPATIENT
 from e2e.drawbridge import ROOT, command_line, install_drawbridge, merged
+from e2e.hami_scheduler import exchanged_annotations
 from e2e.objects import deployment, pod
 from e2e.stand_in import StandIn
 from e2e.vendors import HAMI_LABEL, hami_driver
@@ -78,6 +79,11 @@ class HamiStandIn(StandIn):
         merge = "application/merge-patch+json"
         path = f"/api/v1/nodes/{name}/status"
         self._cluster.request("PATCH", path, {"status": room}, content_type=merge)
+        exchanged = exchanged_annotations(
+            hami_node(name), is_left=amount == "0", moment=time.gmtime()
+        )
+        marked = {"metadata": {"annotations": exchanged}}
+        self._cluster.request("PATCH", f"/api/v1/nodes/{name}", marked, content_type=merge)
         slices = "/apis/resource.k8s.io/v1/resourceslices"
         for published in inventory.hami_gpus(name, gpus=GPUS, model=MODEL):
             if wanted[1]:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from e2e import inventory
 from e2e.access import Access, Object
+from e2e.hami_scheduler import exchanged_annotations
 from e2e.migration import (
     ENDS_LABEL,
     HAMI_SCHEDULER,
@@ -129,6 +130,7 @@ class Vendors(StandIn):
         self._names = tuple(names)
         self._published: set[str] = set()
         self._offered: dict[str, Mapping[str, str]] = {}
+        self._first: dict[str, Object] = {}
         self._cordoned: dict[str, float] = {}
 
     def _turn(self) -> None:
@@ -141,6 +143,7 @@ class Vendors(StandIn):
             # What a node that died had published goes with it.
             labels = by_name[name]["metadata"]["labels"] if name in by_name else {}
             if name in by_name:
+                self._first.setdefault(name, by_name[name])
                 self._offer(name, _offered(name, labels))
             self._publish(name, is_published=_is_chosen(name, labels, selectors))
         self._bind(by_name)
@@ -152,6 +155,10 @@ class Vendors(StandIn):
             return
         room = {"allocatable": amounts, "capacity": amounts}
         self._patch(f"/api/v1/nodes/{name}/status", {"status": room})
+        is_left = set(amounts.values()) == {"0"}
+        exchanged = exchanged_annotations(self._first[name], is_left=is_left, moment=time.gmtime())
+        if exchanged:
+            self._patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": exchanged}})
         self._offered[name] = amounts
 
     def _publish(self, name: str, *, is_published: bool) -> None:

@@ -4,7 +4,8 @@ HAMi 2.9 and 2.10 count a node without a plugin again while it has the annotatio
 The scheduler of HAMi 2.7 to 2.9 passes over nodes without that annotation, also to forget one: if it is deleted too early,
 the node counts until the scheduler restarts. So it is deleted after the scheduler has forgotten the node: HAMi up to 2.9
 writes `Deleted_` with the time as handshake then, and HAMi 2.10 removes the handshake. HAMi 2.8 needs none, forgets a node
-once, and leaves a mark of an earlier restart of the plugin, so a mark from before the switch says nothing.
+once, and leaves a mark of an earlier restart of the plugin, so a mark from before the switch says nothing. A node without a
+handshake is forgotten, too, with HAMi 2.10: its scheduler looks at each every 15 seconds, and counts it again with a new one.
 
 Source: Project-HAMi/HAMi v2.7.1, v2.8.3, v2.9.0 and branch release-v2.10, pkg/scheduler/scheduler.go (register),
 pkg/device/devices.go and pkg/device/nvidia/device.go (CheckHealth, NodeCleanUp).
@@ -22,6 +23,7 @@ print_handshake() {
 # Note the handshake of HAMi with the node $1, none if its plugin has left already; the other arguments are its resources.
 handshake=
 handshake_seconds=120
+unasked_seconds=20
 note_handshake() {
   local node="$1" resource amounts=''
   handshake=
@@ -34,16 +36,19 @@ note_handshake() {
 }
 
 # Delete the register of GPUs of the node $1, which HAMi's plugin has left, once HAMi's scheduler has forgotten them: it marks
-# the handshake as deleted then, or removes it. Earlier they would count until it restarts. Without a handshake it counts none
-# again, and the register stays. Nothing is deleted where the handshake changes at the same moment.
+# the handshake as deleted then, or removes it. Earlier they would count until it restarts. Where no handshake comes, nothing says
+# so, and the register stays: the schedulers that write one look at a node more often. Nothing is deleted where the handshake
+# changes at the same moment.
 forget_register() {
-  local now value patch at=/metadata/annotations/hami.io~1node mark='^Deleted_[0-9: -]*$' end=$((SECONDS + handshake_seconds))
+  local now value patch at=/metadata/annotations/hami.io~1node mark='^Deleted_[0-9: -]*$' seen="$handshake"
+  local start="$SECONDS" end=$((SECONDS + handshake_seconds))
   while true; do
     now="$(print_handshake "$1")"
     case "$now" in *'|'?*) now="${now%%|*}" ;; *) return ;; esac
-    if [ -z "$handshake$now" ]; then return; fi
+    seen="${seen:-$now}"
+    if [ -z "$seen" ] && [ "$((SECONDS - start))" -ge "$unasked_seconds" ]; then return; fi
     value=
-    if [ -z "$now" ]; then value=null; fi
+    if [ -z "$now" ] && [ -n "$seen" ]; then value=null; fi
     if [ "$now" != "$handshake" ] && [[ "$now" =~ $mark ]]; then value="\"$now\""; fi
     patch="[{\"op\":\"test\",\"path\":\"$at-handshake\",\"value\":$value},{\"op\":\"remove\",\"path\":\"$at-nvidia-register\"}]"
     if [ -n "$value" ] && kubectl patch node "$1" --type=json "--patch=$patch"; then return; fi

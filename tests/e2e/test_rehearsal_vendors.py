@@ -61,11 +61,26 @@ def test_a_node_that_the_plugin_leaves_is_marked_and_registered_again_when_it_is
     assert before["metadata"]["annotations"][REGISTER] == cluster.annotations[REGISTER]
 
 
-def test_a_node_without_a_handshake_gets_none() -> None:
+def test_a_node_without_a_handshake_is_marked() -> None:
+    """HAMi 2.8 asks no plugin, and `switch.sh` waits 20 seconds on each such node without a mark."""
     cluster = HamiCluster(hami_node("hami-0"))
     vendors = vendors_of(cluster, hami_node("hami-0"))
 
     switch(vendors, cluster, "off")
-    switch(vendors, cluster, "on")
 
-    assert hami_node("hami-0")["metadata"]["annotations"] == cluster.annotations
+    assert cluster.annotations[HANDSHAKE].startswith("Deleted_2")
+    del cluster.annotations[REGISTER]
+    switch(vendors, cluster, "on")
+    assert cluster.annotations[HANDSHAKE].startswith("Deleted_2")
+    assert hami_node("hami-0")["metadata"]["annotations"][REGISTER] == cluster.annotations[REGISTER]
+
+
+def test_a_node_that_hami_has_not_registered_gets_no_mark() -> None:
+    node = hami_node("hami-0")
+    del node["metadata"]["annotations"][REGISTER]
+    cluster = HamiCluster(node)
+    vendors = vendors_of(cluster, hami_node("hami-0") | {"metadata": {"name": "hami-0"}})
+
+    switch(vendors, cluster, "off")
+
+    assert {} == cluster.annotations

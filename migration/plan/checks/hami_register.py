@@ -1,7 +1,10 @@
 """The GPUs that HAMi's plugin has registered on a node and left there. Pure.
 
-Source: Project-HAMi/HAMi v2.9.0, pkg/scheduler/scheduler.go, register: a node with both annotations and without a plugin is
-counted again for a minute at a time.
+A node without a plugin is counted again for a minute at a time. With HAMi 2.10 it has no handshake in between, and nothing tells
+it from a node of HAMi 2.8, which is not counted again.
+
+Source: Project-HAMi/HAMi v2.9.0 and branch release-v2.10, pkg/scheduler/scheduler.go (register) and pkg/device/devices.go
+(CheckHealth).
 """
 
 from migration.assessment.evidence import text_map
@@ -11,7 +14,7 @@ from translation.vocabularies.hami.keys import NODE_HANDSHAKE, NODE_REGISTER
 def left_register(node: object) -> str:
     """Return the advice for a switched node that HAMi's scheduler may count again; empty if it does not."""
     annotations = text_map(node, "metadata", "annotations")
-    if not (annotations.get(NODE_REGISTER) and annotations.get(NODE_HANDSHAKE)):
+    if not annotations.get(NODE_REGISTER):
         return ""
     name = text_map(node, "metadata").get("name", "")
     return (
