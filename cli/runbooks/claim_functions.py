@@ -11,6 +11,8 @@ selecting=' '
 unlabelled=' '
 switched=
 leaving=()
+# Names as Kubernetes allows them: kubectl takes others for paths, and fails.
+object_name='[A-Za-z0-9]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?'
 
 # The DRA driver $1 leaves the nodes, and those of its vendor that come with it, such as compute-domain.nvidia.com with
 # gpu.nvidia.com.
@@ -53,25 +55,28 @@ print_claimed() {
   lines="$(kubectl get pods --all-namespaces '--field-selector=status.phase!=Failed,status.phase!=Succeeded' \
     "--output=go-template={{range .items}}{{if and .spec.resourceClaims (not .metadata.deletionTimestamp)}}{{.metadata.name}}$owner_text\
  {{.metadata.namespace}} $node $made $label $hash$ready_text{{\"\\n\"}}{{end}}{{end}}")" || return
-  # An owner may have any text for its kind.
-  grep -E -e '^[^ ]+ [A-Za-z0-9]+/[A-Za-z0-9._:-]+ [a-z0-9-]+ [^ ]+ [a-z]+ [^ ]+ [^ ]+( [^ ]+)?$' <<<"$lines" || true
+  # An owner may have any text for its kind and its name.
+  grep -E -e "^[^ ]+ [A-Za-z0-9]{1,63}/$object_name [a-z0-9-]+ [^ ]+ [a-z]+ [^ ]+ [^ ]+( [^ ]+)?\$" <<<"$lines" || true
 }
 
-# Whether pods of namespaces without the label get claims: the mode of Drawbridge is OptOut.
-is_opt_out() {
-  local path='{.webhooks[?(@.name=="pods.drawbridge.internal")].namespaceSelector.matchExpressions' mode
+# Print NotIn if pods of namespaces without the label get claims, as the mode of Drawbridge is OptOut. No condition, which would take
+# a question without an answer for no.
+print_mode() {
+  local path='{.webhooks[?(@.name=="pods.drawbridge.internal")].namespaceSelector.matchExpressions'
   path="${path}[?(@.key==\"drawbridge.internal/translate\")].operator}"
-  mode="$(kubectl get mutatingwebhookconfiguration zz-drawbridge --ignore-not-found "--output=jsonpath=$path")" || return
-  [ "$mode" = NotIn ]
+  kubectl get mutatingwebhookconfiguration zz-drawbridge --ignore-not-found "--output=jsonpath=$path"
 }
 
 # Print the lines of those whose next ones get claims when this wave is taken back, if the labels are as the plan knows them.
 print_lasting() {
-  local lines namespace patterns=("${apart[@]}")
+  local lines namespace mode patterns=("${apart[@]}")
   lines="$(print_claimed)" || return
   if [ -z "$lines" ]; then return; fi
-  if [ "$unlabelled" != ' ' ] && ! is_opt_out; then
-    for namespace in $unlabelled; do patterns+=("^[^ ]+ [^ ]+ $namespace [^ ]+ translated "); done
+  if [ "$unlabelled" != ' ' ]; then
+    mode="$(print_mode)" || return
+    for namespace in $unlabelled; do
+      if [ "$mode" != NotIn ]; then patterns+=("^[^ ]+ [^ ]+ $namespace [^ ]+ translated "); fi
+    done
   fi
   grep -v -E -e '^$' "${patterns[@]/#/--regexp=}" <<<"$lines" || true
 }
@@ -127,7 +132,7 @@ is_opted_out() {
 # Print what gives next pods of the workload $1 claims, from a line $2 of one: its namespace or its template by the label, the
 # mode of Drawbridge, its manifest, or an earlier wave; nothing if they get device keys.
 print_reason() {
-  local kind namespace name label template path='{.spec.template.metadata.labels.drawbridge\.internal/translate}'
+  local kind namespace name label mode template path='{.spec.template.metadata.labels.drawbridge\.internal/translate}'
   IFS=/ read -r kind namespace name <<<"$1"
   if grep -q -E -e '^([^ ]+ ){4}native ' <<<"$2"; then echo manifest && return; fi
   label="$(print_label "$namespace")" || return
@@ -139,7 +144,10 @@ print_reason() {
     *) if grep -q -E -e '^([^ ]+ ){4}translated true ' <<<"$2"; then template=true; else template=; fi ;;
   esac
   # The label of a namespace that this way back leaves without one tells nothing, nor does true in mode OptOut.
-  if [[ "$label" != false && ("$label" != selected || "$unlabelled" == *" $namespace "*) ]] && is_opt_out; then label=all; fi
+  if [[ "$label" != false && ("$label" != selected || "$unlabelled" == *" $namespace "*) ]]; then
+    mode="$(print_mode)" || return
+    if [ "$mode" = NotIn ]; then label=all; fi
+  fi
   case "$label/$template" in
     */false | false/*) ;;
     all/*) echo mode ;;
@@ -259,7 +267,7 @@ note_claims() {
 print_noted() {
   local value
   value="$(kubectl get node "$1" --ignore-not-found '--output=jsonpath={.metadata.annotations.drawbridge\.internal/evicted}')" || return
-  grep -x -E -e '[A-Za-z0-9]+/[a-z0-9-]+/[A-Za-z0-9._:-]+=[0-9]{1,9}' <<<"${value// /$'\n'}" || true
+  grep -x -E -e "[A-Za-z0-9]{1,63}/[a-z0-9-]+/$object_name=[0-9]{1,9}" <<<"${value// /$'\n'}" || true
 }
 
 # Wait until no pod of workloads waits for a node, or as many are ready as ran: of those that are noted on the nodes $1, a list with

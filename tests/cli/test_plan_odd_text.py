@@ -91,6 +91,19 @@ def test_a_note_of_a_node_has_workloads_with_numbers_alone(tmp_path: Path, odd: 
     assert "" == ran.stderr
 
 
+@pytest.mark.parametrize("name", ["..", ".", "-A", "a.", "a" * 300, ".a"])
+def test_an_owner_has_a_name_that_kubernetes_allows(tmp_path: Path, name: str) -> None:
+    """kubectl took it for a path and failed, so one tenant's pod stopped the way back of all."""
+    (tmp_path / "noted").write_text(f"Job/team/{name}=1 Job/team/a.b-c=1")
+    lines = [f"a-0 Job/{owner} team hami-1 translated - - True" for owner in (name, "a.b-c", "b")]
+    (tmp_path / "pods").write_text("\n".join(lines))
+
+    ran = _run(tmp_path, f"{NODE}\nprint_claimed; print_noted hami-1")
+
+    assert 0 == ran.returncode, ran.stderr
+    assert [*lines[1:], "Job/team/a.b-c=1"] == ran.stdout.splitlines()
+
+
 def test_a_drain_that_is_repeated_notes_workloads_once(tmp_path: Path) -> None:
     """The annotations of a node have a bound of 256 KiB."""
     (tmp_path / "noted").write_text("Deployment/team/web=1 Job/team/a=1")

@@ -273,6 +273,31 @@ def test_workloads_of_earlier_waves_and_of_before_are_opted_out_in_mode_opt_out(
     assert f"{LABEL}- " not in ran.stderr
 
 
+@pytest.mark.parametrize("label", ["", "true"])
+@pytest.mark.parametrize("step", ["begin", "drain"])
+def test_a_mode_that_cannot_be_read_stops_a_way_back(tmp_path: Path, label: str, step: str) -> None:
+    """It was taken for OptIn: pods were evicted without a question and a note, and waited."""
+    plan = planned(tmp_path, [*NODES, namespace("team"), *web()[1:]])
+    (wave,) = (entry for entry in plan["waves"] if "team" in entry["namespaces"])
+    node = wave["nodes"][0]["name"]
+    lines = "\n".join(POD.replace("team hami-1", f"{place} {node}") for place in ("team", "own"))
+    answers = f"""case "$*" in
+  *--all-namespaces*) echo "{lines if label else lines.splitlines()[-1]}" ;;
+  *"get namespace/own "*) printf %s "{label}" ;;
+  *"get mutatingwebhookconfiguration "*) exit 1 ;;
+esac"""
+
+    name = step if step == "begin" else f"{step}/{node}"
+    ran = run_script(
+        *(tmp_path, f"wave-{wave['wave']}/rollback.sh", {"kubectl": answers}), [f"--step={name}"]
+    )
+
+    calls = (tmp_path / "calls").read_text()
+    assert 1 == ran.returncode, ran.stderr
+    assert "has pods with claims" not in ran.stderr
+    assert [] == [word for word in ("cordon", "label", "drain") if f"kubectl {word} " in calls]
+
+
 @pytest.mark.parametrize("form", ["", "kustomize"])
 def test_a_way_back_leaves_a_namespace_opted_out(tmp_path: Path, form: str) -> None:
     """It stopped at the label that it had asked for itself."""
