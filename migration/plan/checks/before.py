@@ -127,7 +127,7 @@ def check_before(
             for workload, reason in drained.unserved.items()
         ]
         checks += [failed_check(workload, message) for workload, message in drained.early.items()]
-        checks += [failed_check(quota, message) for quota, message in drained.uncounted.items()]
+        checks += [failed_check(name, message) for name, message in drained.rejected.items()]
         capacity = f"Wave//{wave.wave}"
         if drained.misfit:
             checks.append(

@@ -86,15 +86,14 @@ class DrainAnswer(msgspec.Struct, frozen=True, kw_only=True):
         unserved: Workload whose pods run, and that no node would serve once it is opted in, to the reason.
         early: Workload whose next pods would get claims, since its driver publishes no GPUs yet, to the reason with its
             fix.
-        uncounted: ResourceQuota that does not count the claims that evicted pods get by a label from before, and that no
-            script of the wave changes, to the reason with its fix.
+        rejected: Workload whose next pods would be rejected, or ResourceQuota that rejects some, to the reason with its fix.
     """
 
     misfit: str
     unplaced_pods: tuple[str, ...] = ()
     unserved: Mapping[str, str] = {}
     early: Mapping[str, str] = {}
-    uncounted: Mapping[str, str] = {}
+    rejected: Mapping[str, str] = {}
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,9 @@ from typing import Final
 
 import msgspec
 
+from answers.model.objects import decode_objects, of_kind
 from answers.model.views import decode_view
+from kube.api.core import ResourceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.node_selector import NodeSelector
 from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
@@ -18,6 +20,7 @@ from migration.assessment.evidence import Evidence, mapping_at, read_evidence
 from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import (
     AssessedWorkload,
+    Outcome,
     group_with_devices,
     native_namespaces,
     used_devices,
@@ -49,14 +52,16 @@ from migration.plan.search.stage import PodKey, Stage
 from migration.plan.search.unmovable import pods_at_home, pods_on
 from migration.plan.search.wave_pods import ending_pods, replaced_pods
 from migration.plan.search.waves import Planner
-from quotas.resource_quotas.scopes import devices_of_class
+from quotas.resource_quotas.scopes import Quota, devices_of_class, quota_of
 from translation.cluster.snapshot import QuotaPolicy, TranslationOptions, WideMapping
+from translation.preflight.quotas.coverage import is_class_counted
 from translation.profiles.profile import Profile
 
 _UNCOUNTED: Final = (
-    "next pods of this wave's nodes get claims by a label that is set already, and are rejected since no line counts these "
+    "next pods of this wave's nodes and namespaces get claims, and would be rejected since no line counts these "
     "(quotaNotCounted)"
 )
+_REJECTED: Final = "its next pods with claims would be rejected: {}"
 _CONVERT: Final = "apply what drawbridge quota convert prints for it, or"
 _REMOVE: Final = "take {} out, since DeviceQuotas count them, or"
 
@@ -237,36 +242,79 @@ def _drain_answer(
             or entry.workload.key.namespace in wave.namespaces
         },
         early=_early_workloads(prepared, question, wave),
-        uncounted=_uncounted_quotas(prepared, question, plan, wave),
+        rejected={
+            **_uncounted_quotas(prepared, question, plan, wave),
+            **_rejected_workloads(prepared.cluster, prepared.live_nodes, wave),
+        },
     )
+
+
+def _rejected_workloads(
+    cluster: AssessedCluster, live_nodes: Mapping[str, Sequence[str]], wave: Wave
+) -> dict[str, str]:
+    """Return the workloads of a wave with next pods that would be rejected.
+
+    A plan has no wave for these, so what rejects them has come since.
+    """
+    draining = {node.name for node in wave.nodes}
+    labelled = {name for entry in wave.partial_namespaces for name in entry.workloads}
+    rejected = {}
+    for workload in cluster.workloads:
+        reference = workload.key.reference
+        if workload.outcome is Outcome.REFUSED and (
+            workload.key.namespace in wave.namespaces
+            or reference in labelled
+            or not draining.isdisjoint(live_nodes[reference])
+        ):
+            details = [
+                f"{finding.detail} ({finding.code.value})"
+                for finding in workload.findings
+                if finding.is_error
+            ]
+            reason = _REJECTED.format("; ".join(dict.fromkeys(details)))
+            fix = f"{workload.fix}, or " if workload.fix else ""
+            rejected[reference] = f"{reason}: {fix}{AGAIN}"
+    return rejected
 
 
 def _uncounted_quotas(
     prepared: PreparedCluster, question: PlanQuestion, plan: Plan, wave: Wave
 ) -> dict[str, str]:
-    """Return the ResourceQuotas that would have the webhook reject the next pods of a wave's nodes.
+    """Return the ResourceQuotas that would have the webhook reject the next pods of a wave's nodes and namespaces.
 
-    These pods get claims by a label that is set already.
+    It asks whether any quota of a namespace counts the devices of a claim.
     """
     if question.options.quota is not QuotaPolicy.DENY:
         return {}
-    cluster, stage, live_nodes = prepared.cluster, prepared.stage(), prepared.live_nodes
+    cluster, live_nodes = prepared.cluster, prepared.live_nodes
     draining = {node.name for node in wave.nodes}
-    evicted = [
-        workload
-        for workload in opted_in_already(cluster.workloads, stage)
-        if not draining.isdisjoint(live_nodes[workload.key.reference])
-    ]
-    if not evicted:
-        return {}
-    lines_of: dict[str, set[str]] = {}
-    keys_of: dict[str, set[str]] = {}
-    for workload in evicted:
-        lines = set(map(devices_of_class, class_names(workload)))
-        lines_of.setdefault(workload.key.namespace, set()).update(lines)
-        keys_of.setdefault(workload.key.namespace, set()).update(workload.keys)
+    labelled = {name for entry in wave.partial_namespaces for name in entry.workloads}
+    stage = prepared.stage()
+    after = msgspec.structs.replace(
+        stage,
+        opted_in=stage.opted_in.union(wave.namespaces),
+        selected=stage.selected | labelled,
+    )
     changed = set(plan.quota_namespaces(wave))
     files = {file for namespace in changed for file in plan.quotas.get(namespace, ())}
+    quotas = _quotas_by_namespace(question, plan, files)
+    lines_of: dict[str, set[str]] = {}
+    keys_of: dict[str, set[str]] = {}
+    for workload in opted_in_already(cluster.workloads, after):
+        reference, namespace = workload.key.reference, workload.key.namespace
+        is_moved = reference in labelled or namespace in wave.namespaces
+        if not is_moved and draining.isdisjoint(live_nodes[reference]):
+            continue
+        lines = {
+            devices_of_class(name)
+            for name in class_names(workload)
+            if not is_class_counted(name, quotas.get(namespace, ()))
+        }
+        if lines:
+            lines_of.setdefault(namespace, set()).update(lines)
+            keys_of.setdefault(namespace, set()).update(workload.keys)
+    if not lines_of:
+        return {}
     messages = {}
     for quota in planned_quotas(question, cluster, plan.mapped_classes, cluster.wide_mappings):
         _, namespace, name = quota.object.split("/", 2)
@@ -275,11 +323,33 @@ def _uncounted_quotas(
             messages[quota.object] = f"{_UNCOUNTED}: {_CONVERT} {AGAIN}"
     for entry in cluster.replaced_lines:
         keys = keys_of.get(entry.namespace, set())
-        if entry.namespace not in changed and not keys.isdisjoint(map(resource_name, entry.lines)):
+        is_changed = entry.namespace in changed and any(
+            planned.name == entry.name and planned.namespace == entry.namespace
+            for planned in plan.replaced_lines
+        )
+        if not is_changed and not keys.isdisjoint(map(resource_name, entry.lines)):
             replaced = ", ".join(entry.lines)
             reference = f"ResourceQuota/{entry.namespace}/{entry.name}"
             messages[reference] = f"{_UNCOUNTED}: {_REMOVE.format(replaced)} {AGAIN}"
     return messages
+
+
+def _quotas_by_namespace(
+    question: PlanQuestion, plan: Plan, files: Collection[str]
+) -> dict[str, list[Quota]]:
+    """Return namespace to its ResourceQuotas, those in files with the lines that the plan adds."""
+    views, _ = decode_objects(
+        question.objects, {("v1", "ResourceQuota"): ResourceQuota}, question.namespace
+    )
+    quotas: dict[str, list[Quota]] = {}
+    for namespace, view in of_kind(views, ResourceQuota):
+        quota = quota_of(view)
+        file = f"{namespace}.{view.metadata.name}.yaml"
+        if file in files and file in plan.quota_lines:
+            names = quota.names.union(plan.quota_lines[file].added)
+            quota = msgspec.structs.replace(quota, names=names)
+        quotas.setdefault(namespace, []).append(quota)
+    return quotas
 
 
 def _early_workloads(
