@@ -43,7 +43,7 @@ def change_command(target: str, namespace: str, fields: Iterable[FieldChange]) -
     writes = [_write(change) for change in changes if change.before != change.after]
     finished = [_operation("test", change.path, change.after) for change in changes]
     expected = (
-        text for change in changes for text in (_json_path(change.path), _text(change.before))
+        text for change in changes for text in (json_path(change.path), _text(change.before))
     )
     return command(
         *("change_object", target, namespace),
@@ -94,6 +94,11 @@ def line_changes(
     )
 
 
+def json_path(path: FieldPath) -> str:
+    """Return a path as kubectl reads it."""
+    return "".join("." + key.replace("\\", "\\\\").replace(".", r"\.") for key in path)
+
+
 def _write(change: FieldChange) -> Mapping[str, Any]:
     if change.after is None:
         return {"op": "remove", "path": _pointer(change.path)}
@@ -107,11 +112,6 @@ def _operation(name: str, path: FieldPath, value: object) -> Mapping[str, Any]:
 
 def _pointer(path: FieldPath) -> str:
     return "".join(f"/{key.replace('~', '~0').replace('/', '~1')}" for key in path)
-
-
-def _json_path(path: FieldPath) -> str:
-    """Return a path as kubectl reads it."""
-    return "".join("." + key.replace("\\", "\\\\").replace(".", r"\.") for key in path)
 
 
 def _text(value: object) -> str:

@@ -18,13 +18,14 @@ from cli.runbooks.daemon_set_runbook import (
     tolerant_lines,
 )
 from cli.runbooks.evicted_runbook import claim_lines, noted_lines, placed_lines
-from cli.runbooks.object_changes import change_lines, line_changes
+from cli.runbooks.object_changes import change_lines, json_path, line_changes
 from cli.runbooks.opt_in_runbook import opt_in_lines, opt_out_lines
 from cli.runbooks.restart_runbook import recreation_lines, restart_lines, returned_lines
 from cli.runbooks.shell import command, comment, quoted
 from findings.text import count_text
 from kube.names import GROUP
 from migration.assessment.node_devices import GPU, Source
+from migration.assessment.replaced_lines import ReplacedLines
 from migration.plan.facts.environment import KUSTOMIZE
 from migration.plan.facts.vendors import driver_label
 from migration.plan.facts.work import describe_work
@@ -230,11 +231,26 @@ def _replaced_lines(plan: Plan, wave: Wave) -> Iterator[str]:
                 *("--for=condition=Enforced", f"--timeout={QUOTA_TIMEOUT}"),
             )
         if plan.format == KUSTOMIZE:
-            text = f"by hand: remove {', '.join(entry.lines)} from ResourceQuota {entry.namespace}/{entry.name}"
-            yield f"echo {quoted(text)}"
+            yield from _removed_by_hand(entry)
         else:
             removed = line_changes(entry.amounts, dict.fromkeys(entry.amounts))
             yield from change_lines(f"resourcequota/{entry.name}", entry.namespace, removed)
+
+
+def _removed_by_hand(entry: ReplacedLines) -> Iterator[str]:
+    """Yield the commands that stop a script until a repository has taken lines out of a ResourceQuota."""
+    lines = "".join(f"{{{json_path(('spec', 'hard', line))}}}" for line in entry.amounts)
+    query = command(
+        *("kubectl", "get", f"resourcequota/{entry.name}", f"--namespace={entry.namespace}"),
+        *("--ignore-not-found", f"--output=jsonpath={lines}"),
+    )
+    text = (
+        f"ResourceQuota {entry.namespace}/{entry.name} has {', '.join(entry.lines)} still: take that out in your repository, "
+        "then run this script again"
+    )
+    # An assignment stops the script if the cluster does not answer.
+    yield f'left="$({query})"'
+    yield f'if [ -n "$left" ]; then echo {quoted(text)} >&2; exit 1; fi'
 
 
 def _restored_lines(plan: Plan, wave: Wave) -> Iterator[str]:

@@ -11,7 +11,7 @@ from migration.wave.steps import Step, StepKind
 from testing.builders import HAMI, hami_gpu
 from testing.documents import namespace, node, resource_quota, resource_slice
 from testing.migration import GPU, SHARE, daemon_set, device_quota, hami_node, workload
-from testing.plan import changes, checks_before, failed_before, planned, script
+from testing.plan import changes, checks_before, failed_before, planned, run_script, script
 
 LABEL: Final = "drawbridge.internal/translate"
 NODES: Final = tuple(hami_node(f"hami-{number}") for number in range(4))
@@ -154,3 +154,35 @@ def test_quotas_of_other_namespaces_wait_for_their_wave(tmp_path: Path, value: s
     plan = planned(tmp_path, [*NODES, namespace("team", labels), quota, owner, *pods])
 
     assert [] == plan["earlyQuotas"]
+
+
+@pytest.mark.parametrize(("now", "status"), [("5", 1), ("", 0)])
+def test_a_repository_takes_an_old_line_out_before_the_first_drain(
+    tmp_path: Path, now: str, status: int
+) -> None:
+    """The script named it, drained the node all the same, and the webhook rejected the next pods."""
+    quota = device_quota({"name": GPU})
+    plan = planned(tmp_path, [*NODES, *web(), quota], "--format", "kustomize")
+    (note,) = (note for note in plan["waves"][0]["notes"] if "quotaNotCounted" in note)
+    assert "switch.sh of this wave stops until your repository has changed these quotas" in note
+    line = r"{.spec.hard.requests\.nvidia\.com/gpu}"
+    asked = f"get resourcequota/gpus --namespace=team --ignore-not-found --output=jsonpath={line}"
+    answer = f"case \"$*\" in *'{asked}') printf '%s' '{now}' ;; esac"
+
+    result = run_script(
+        tmp_path, "wave-1/switch.sh", {"kubectl": answer}, ["--step=begin", "--context=test"]
+    )
+
+    assert asked in (tmp_path / "calls").read_text()
+    assert status == result.returncode, result.stderr
+    text = f"ResourceQuota team/gpus has requests.{GPU} still: take that out in your repository"
+    assert (text in result.stderr) is bool(status)
+
+
+def test_a_repository_adds_the_lines_of_early_opt_ins_before_the_first_drain(
+    tmp_path: Path,
+) -> None:
+    planned(tmp_path, [*NODES, *web()], "--format", "kustomize")
+
+    commands = step_lines(script(tmp_path, "switch"), BEGIN) or ()
+    assert 'kubectl diff --filename="$here/../quotas/"team.gpus.yaml' in map(str.strip, commands)

@@ -121,17 +121,29 @@ def early_quota_namespaces(
     return tuple(sorted(namespaces & changed))
 
 
-def with_early_quotas(waves: Iterable[Wave], namespaces: Sequence[str]) -> Iterator[Wave]:
-    """Yield the waves, the first with a note on quotas that it changes for pods of namespaces opted in already."""
+def with_early_quotas(
+    waves: Iterable[Wave], namespaces: Sequence[str], *, by_repository: bool
+) -> Iterator[Wave]:
+    """Yield the waves, the first with a note on quotas that it changes for pods of namespaces opted in already.
+
+    Args:
+        waves: The waves.
+        namespaces: The namespaces.
+        by_repository: A repository changes the quotas, and the script waits for that.
+    """
     for number, wave in enumerate(waves):
         if number or not namespaces:
             yield wave
             continue
         label, verb = ("namespace", "has") if len(namespaces) == 1 else ("namespaces", "have")
+        change = (
+            "before any drain switch.sh of this wave stops until your repository has changed these quotas"
+            if by_repository
+            else "switch.sh of this wave changes these quotas before any drain"
+        )
         note = (
             f"{label} {join_names(namespaces)} {verb} pods that are opted in already, and quotas that do not count the claims "
-            "of new ones yet (quotaNotCounted): switch.sh of this wave changes these quotas before any drain, and no "
-            "rollback.sh takes that back"
+            f"of new ones yet (quotaNotCounted): {change}, and no rollback.sh takes that back"
         )
         yield msgspec.structs.replace(wave, notes=(*wave.notes, note))
 

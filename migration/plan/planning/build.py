@@ -25,6 +25,7 @@ from migration.plan.facts.device_plugins import DevicePlugins, confirmed_labels
 from migration.plan.facts.driver_nodes import read_class_nodes, read_driver_nodes
 from migration.plan.facts.driver_values import read_driver_values
 from migration.plan.facts.environment import (
+    KUSTOMIZE,
     guard_annotations,
     held_unknown_devices,
     pool_of,
@@ -266,6 +267,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
                         prepared.groups,
                     ),
                     early_quotas,
+                    by_repository=question.form == KUSTOMIZE,
                 ),
                 waves.details,
                 work_by_wave(waves.waves, waves.details, work, prepared.evidence, prepared.groups),
