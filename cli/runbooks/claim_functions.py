@@ -4,8 +4,8 @@ from typing import Final
 
 CLAIM_FUNCTIONS: Final = r"""
 # Patterns for lines of `print_claimed` that are no matter of this way back; the namespaces that it leaves to their pods; those
-# that it leaves to the mode of Drawbridge; and a line for each that earlier waves have switched, with the number of its pods when
-# the plan was made.
+# that it leaves to the mode of Drawbridge; a line for each that earlier waves have switched, with the number of its pods when
+# the plan was made; and patterns for the DRA drivers that leave the nodes.
 apart=()
 selecting=' '
 unlabelled=' '
@@ -14,13 +14,8 @@ leaving=()
 # Names as Kubernetes allows them: kubectl takes others for paths, and fails.
 object_name='[A-Za-z0-9]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?'
 
-# The DRA driver $1 leaves the nodes, and those of its vendor that come with it, such as compute-domain.nvidia.com with
-# gpu.nvidia.com.
-driver_leaves() {
-  local vendor="${1#*.}"
-  if [[ "$vendor" != *.* ]]; then vendor="$1"; fi
-  leaving+=("${vendor//./[.]}")
-}
+# The DRA driver $1 leaves the nodes.
+driver_leaves() { leaving+=("${1//./[.]}"); }
 
 # Pods of $1 get device keys again: a workload whose template loses the label, or a namespace. If that is left to its pods then,
 # as $2 says, those with a label of their own get claims still; if no label is left, all of them in mode OptOut.
@@ -36,10 +31,11 @@ keys_again() {
   esac
 }
 
-# Earlier waves have switched $2 pods of the namespace $1, and had devices for them. No other node takes those of DaemonSets,
-# which are said one by one.
+# Earlier waves have switched $2 pods of the namespace $1, and had devices for them. No other node takes those of DaemonSets; the
+# other arguments are those of the plan, which are said one by one.
 switched_before() {
-  apart+=("^[^ ]+ DaemonSet/[^ ]+ $1 [^ ]+ translated ")
+  local name
+  for name in "${@:3}"; do apart+=("^[^ ]+ DaemonSet/${name//./[.]} $1 [^ ]+ translated "); done
   switched="$switched$1 $2"$'\n'
 }
 
@@ -56,7 +52,7 @@ print_claimed() {
     "--output=go-template={{range .items}}{{if and .spec.resourceClaims (not .metadata.deletionTimestamp)}}{{.metadata.name}}$owner_text\
  {{.metadata.namespace}} $node $made $label $hash$ready_text{{\"\\n\"}}{{end}}{{end}}")" || return
   # An owner may have any text for its kind and its name.
-  grep -E -e "^[^ ]+ [A-Za-z0-9]{1,63}/$object_name [a-z0-9-]+ [^ ]+ [a-z]+ [^ ]+ [^ ]+( [^ ]+)?\$" <<<"$lines" || true
+  grep -E -e "^[^ ]+ [A-Za-z0-9]{1,63}/$object_name [a-z0-9-]+ [^ ]+ [a-z]+ [^ ]+ [^ ]+( True)?\$" <<<"$lines" || true
 }
 
 # Print NotIn if pods of namespaces without the label get claims, as the mode of Drawbridge is OptOut. No condition, which would take
@@ -99,7 +95,7 @@ losing_devices() {
   if [ -z "$1" ]; then return; fi
   devices="$(print_devices)" || return
   pattern="$(printf '|%s' "${leaving[@]}")"
-  pattern="^[^ ]+ ([^ ]+[.])?(${pattern#|}) "
+  pattern="^[^ ]+ (${pattern#|}) "
   while read -r namespace _ pod; do staying["$namespace/$pod"]=yes; done <<<"$devices"
   while read -r namespace _ pod; do
     staying["$namespace/$pod"]=
@@ -130,19 +126,25 @@ is_opted_out() {
 }
 
 # Print what gives next pods of the workload $1 claims, from a line $2 of one: its namespace or its template by the label, the
-# mode of Drawbridge, its manifest, or an earlier wave; nothing if they get device keys.
+# mode of Drawbridge, its manifest, or an earlier wave; its pods where their template is not read; nothing if they get device keys.
 print_reason() {
-  local kind namespace name label mode template path='{.spec.template.metadata.labels.drawbridge\.internal/translate}'
+  local kind namespace name label mode found='' template='' place=template path='{.spec.template.metadata.labels.drawbridge\.internal/translate}'
   IFS=/ read -r kind namespace name <<<"$1"
   if grep -q -E -e '^([^ ]+ ){4}native ' <<<"$2"; then echo manifest && return; fi
   label="$(print_label "$namespace")" || return
   if [ "$label" = true ] && [[ "$selecting" == *" $namespace "* ]]; then label=selected; fi
   case "$kind" in
     Deployment | StatefulSet | DaemonSet | ReplicaSet | ReplicationController | Job)
-      template="$(kubectl get "${kind,,}/$name" "--namespace=$namespace" --ignore-not-found \
-        "--output=jsonpath=$path")" || return ;;
-    *) if grep -q -E -e '^([^ ]+ ){4}translated true ' <<<"$2"; then template=true; else template=; fi ;;
+      found="$(kubectl get "${kind,,}/$name" "--namespace=$namespace" --ignore-not-found \
+        "--output=jsonpath={.kind}/$path")" || return ;;
   esac
+  # A kind of another project may have the name of one of Kubernetes; its objects are not found.
+  if [ -n "$found" ]; then
+    template="${found#*/}"
+  else
+    place=pods
+    if grep -q -E -e '^([^ ]+ ){4}translated true ' <<<"$2"; then template=true; fi
+  fi
   # The label of a namespace that this way back leaves without one tells nothing, nor does true in mode OptOut.
   if [[ "$label" != false && ("$label" != selected || "$unlabelled" == *" $namespace "*) ]]; then
     mode="$(print_mode)" || return
@@ -152,7 +154,7 @@ print_reason() {
     */false | false/*) ;;
     all/*) echo mode ;;
     true/*) if grep -q "^$namespace " <<<"$switched"; then echo wave; else echo namespace; fi ;;
-    selected/true) echo template ;;
+    selected/true) echo "$place" ;;
   esac
 }
 
@@ -174,8 +176,14 @@ say_way_to_keys() {
       ;;
     *)
       printf 'for device keys again take the label off, in your repository if it is there: ' >&2
-      printf 'kubectl patch %q --namespace=%q --type=merge --patch=%s ' "${kind,,}/$name" "$namespace" "'$patch'" >&2
-      printf '(a new template: all its pods are created again, those on other nodes, too)\n' >&2
+      case "$2/$kind" in
+        template/Deployment | template/StatefulSet | template/DaemonSet)
+          printf 'kubectl patch %q --namespace=%q --type=merge --patch=%s ' "${kind,,}/$name" "$namespace" "'$patch'" >&2
+          printf '(a new template: all its pods are created again, those on other nodes, too, unless it has OnDelete)\n' >&2
+          ;;
+        template/Job) printf '%s has to be created anew without it, as the template of a Job cannot change\n' "$1" >&2 ;;
+        *) printf 'drawbridge.internal/translate in the template for pods of %s\n' "$1" >&2 ;;
+      esac
       ;;
   esac
 }
@@ -204,17 +212,22 @@ on_any_of() {
   done <<<"$1"
 }
 
+# Print those of the lines $2 that are of translated pods of the namespace $1, without those of DaemonSets.
+placed_pods() {
+  grep -E -e "^[^ ]+ [^ ]+ $1 [^ ]+ translated " <<<"$2" | grep -v -E -e '^[^ ]+ DaemonSet/' || true
+}
+
 # Stop unless somebody says otherwise where pods with claims are on the nodes $*, and their next ones get claims, too. Another node
 # may have devices for these: that is known to the scheduler alone. Earlier waves had devices for as many pods as were there.
 stop_at_claims() {
-  local all lines of namespace number workload workloads
+  local all lines placed namespace number workload workloads
   if evicts all; then return; fi
   all="$(print_lasting)"
   lines="$(on_any_of "$all" "$@")"
   while read -r namespace number; do
     if [ -z "$namespace" ]; then continue; fi
-    of="^[^ ]+ [^ ]+ $namespace [^ ]+ translated "
-    if [ "$(grep -c -E -e "$of" <<<"$all" || true)" -le "$number" ]; then lines="$(grep -v -E -e "$of" <<<"$lines" || true)"; fi
+    placed="$(placed_pods "$namespace" "$all")"
+    if [ "$(grep -c . <<<"$placed" || true)" -le "$number" ]; then lines="$(grep -v -x -F -e "$placed" <<<"$lines" || true)"; fi
   done <<<"$switched"
   lines="$(losing_devices "$lines")"
   workloads="$(print_workloads "$lines")"
@@ -231,7 +244,7 @@ ask_about_claims() {
     '') return ;;
     manifest) cause='as its manifest has them' ;;
     mode) cause='since its namespace is not opted out' ;;
-    wave) cause='since an earlier wave has opted it in, with fewer pods in its namespace then' ;;
+    wave) cause='since an earlier wave has opted it in' && if [[ "$1" != DaemonSet/* ]]; then cause="$cause, with fewer pods in its namespace then"; fi ;;
     *) cause="by the label of its $reason, which this way back leaves" ;;
   esac
   if [[ "$1" == DaemonSet/* ]]; then wait='for ever on nodes that the DRA driver has left'; fi
@@ -241,7 +254,7 @@ ask_about_claims() {
   case "$answer" in e*) return ;; esac
   say_way_to_keys "$1" "$reason"
   case "$reason" in
-    namespace | template | mode) printf 'then go on: these pods come again with device keys, and need no restart\n' >&2 ;;
+    namespace | template | pods | mode) printf 'then go on: these pods come again with device keys, and need no restart\n' >&2 ;;
   esac
   printf -- '--evict-jobs=%q evicts them all the same\n' "$1" >&2
   last_command="look for pods of $1 with claims"
@@ -327,12 +340,14 @@ is_stuck() { [[ "$1" == DaemonSet/* ]] && [ -z "$(print_waiting "$2" keys)" ]; }
 
 # Say how the pods $2 of the workload $1 get device keys, if there are any.
 say_waiting() {
-  local rest="${1#*/}" reason
+  local rest="${1#*/}" reason lines
   if [ -z "$2" ]; then return; fi
-  reason="$(print_reason "$1" "$(of_workload "$1" "$(print_claimed)")")"
+  lines="$(print_claimed)"
+  lines="$(of_workload "$1" "$lines")"
+  reason="$(print_reason "$1" "$lines")"
   say_way_to_keys "$1" "$reason"
   case "$reason" in
-    namespace | template | mode)
+    namespace | template | pods | mode)
       printf 'then delete those with claims: kubectl delete pods --namespace=%q %s\n' "${rest%%/*}" "$2" >&2 ;;
   esac
   printf -- '--evict-jobs=%q goes on while these wait\n' "$1" >&2

@@ -84,14 +84,22 @@ def later_rollbacks(plan: Plan, wave: Wave, node: PlannedNode) -> Iterator[str]:
 
     Those that were opted in before the plan are asked about first, see `claim_lines`.
     """
+    for entry, opting in lasting_daemon_sets(plan, wave, node):
+        text = (
+            f"{reference_text(entry.reference)}: its pod on {node.name} gets claims until wave {opting}, which opted it "
+            "in, is taken back, too"
+        )
+        yield f"echo {quoted(text)}"
+
+
+def lasting_daemon_sets(
+    plan: Plan, wave: Wave, node: PlannedNode
+) -> Iterator[tuple[PlannedDaemonSet, int]]:
+    """Yield the DaemonSets with claims on a node until an earlier wave is taken back, too, each with that wave."""
     for entry in node.daemon_sets:
         opting = _opting_wave(plan, entry)
         if opting and _keeps_claims(plan, wave, entry):
-            text = (
-                f"{reference_text(entry.reference)}: its pod on {node.name} gets claims until wave {opting}, which opted it "
-                "in, is taken back, too"
-            )
-            yield f"echo {quoted(text)}"
+            yield entry, opting
 
 
 def delete_daemon_pods(entry: PlannedDaemonSet, node: str) -> str:

@@ -6,10 +6,11 @@ The cluster is asked for them: workloads that were created or scaled since the p
 from collections import Counter
 from collections.abc import Iterator
 
-from cli.runbooks.daemon_set_runbook import leaving_drivers
+from cli.runbooks.daemon_set_runbook import lasting_daemon_sets, leaving_drivers
 from cli.runbooks.shell import command
 from kube.api.workloads import DAEMON_SET
 from kube.names import TRANSLATE_SELECTED
+from migration.plan.facts.vendors import COMPANIONS
 from migration.plan.model.plan import Plan, PlannedNode, Wave
 
 
@@ -18,7 +19,8 @@ def lasting_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     nodes = [node for node in wave.nodes if _has_leaving(plan, node)]
     if not nodes:
         return
-    leaving = sorted({driver for node in nodes for driver in leaving_drivers(plan, node)})
+    drivers = sorted({driver for node in nodes for driver in leaving_drivers(plan, node)})
+    leaving = [name for driver in drivers for name in (driver, *COMPANIONS.get(driver, ()))]
     yield "# Pods with claims for devices of other drivers find these again, and are not asked about."
     yield from (command("driver_leaves", driver) for driver in leaving)
     labels = {name: wave.former_labels.get(name) for name in wave.opted_in}
@@ -32,8 +34,16 @@ def lasting_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     switched = _switched_before(plan, wave)
     if switched:
         yield "# Earlier waves had devices for as many pods of these namespaces."
+    daemon_sets = sorted(
+        {
+            (entry.namespace, entry.name)
+            for node in nodes
+            for entry, _ in lasting_daemon_sets(plan, wave, node)
+        }
+    )
     for namespace, pods in sorted(switched.items()):
-        yield command("switched_before", namespace, str(pods))
+        names = (name for place, name in daemon_sets if place == namespace)
+        yield command("switched_before", namespace, str(pods), *names)
 
 
 def claim_lines(plan: Plan, wave: Wave) -> Iterator[str]:

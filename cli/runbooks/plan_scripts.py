@@ -96,8 +96,8 @@ def locked_plan(folder: Path) -> Iterator[int]:
         import fcntl  # noqa: PLC0415 - Windows has none, and the plan can be read there.
     except ImportError as error:
         raise ConfigError(
-            "the scripts of a plan need bash and locks of files, which this machine lacks; "
-            "run the command on Linux or macOS"
+            "the scripts of a plan need bash 4.4 or later and locks of files, which this machine lacks; "
+            "run the command on Linux, or on macOS with such a bash"
         ) from error
     with (folder / PLAN).open("rb") as file:
         is_told = False

@@ -3,10 +3,11 @@
 from typing import Final
 
 POD_FUNCTIONS: Final = r"""
-# A pod's owner and whether it is ready, each after a space, for go-templates. Tenants and nodes write any text there, lines that
-# look like those of other pods, too.
+# A pod's owner, and True if it is ready, each after a space, for go-templates. Tenants and nodes write any text there, lines that
+# look like those of other pods, too, and any number of conditions.
 owner_text='{{range .metadata.ownerReferences}}{{if .controller}} {{js .kind}}/{{js .name}}{{end}}{{end}}'
-ready_text='{{range .status.conditions}}{{if eq .type "Ready"}} {{js .status}}{{end}}{{end}}'
+ready_text='{{range .status.conditions}}{{if and (eq .type "Ready") (eq .status "True")}}'
+ready_text="{{\$ready := \"\"}}$ready_text{{\$ready = \" True\"}}{{end}}{{end}}{{\$ready}}"
 
 # Print a pattern for the beginning of the lines of pods of the workload $1, its kind and its name: the pod and its owner.
 owner_pattern() {

@@ -31,13 +31,21 @@ _SHARED: Final = r"""#!/usr/bin/env bash
 # before they ask, and --evict-jobs NAMES, a list with commas of nodes whose pods they evict, of workloads that they restart
 # or evict without a question, as Kind/namespace/name, or `all`; with --step NAME only that step of theirs is run, which is how
 # `drawbridge wave` calls them.
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then
+  printf 'the scripts of a plan need bash 4.4 or later, and this is bash %s\n' "$BASH_VERSION" >&2
+  exit 1
+fi
 expected_uid=@UID@
 expected_server=@SERVER@
 
 set -E  # The trap is for the functions below, too.
 last_command=
 stopped() {
-  printf '%s\n' "stopped at: ${last_command:-$BASH_COMMAND}" \
+  local at="${last_command:-$BASH_COMMAND}"
+  # The script itself stops at what fails in a substitution, and does not know its last command.
+  if [ "$BASH_SUBSHELL" -gt 0 ]; then return; fi
+  if [[ "$BASH_COMMAND" == [a-z_]*=\"\$\(* ]]; then at="a question to the cluster, see above: $BASH_COMMAND"; fi
+  printf '%s\n' "stopped at: $at" \
     "What comes after it in this script was not done." >&2
   printf 'Each command may be repeated; to go on, run again: %q%s\n' "$0" "$again" >&2
   release_guards

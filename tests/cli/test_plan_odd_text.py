@@ -31,6 +31,8 @@ REAL: Final = """kubectl() {
 NODE: Final = """kubectl() { case "$*" in
   'get node '*) cat noted ;;
   *'get pods '*) if [ -f pods ]; then cat pods; fi ;;
+  'get namespace/'*) printf selected ;;
+  *spec.template*) if [ -f found ]; then cat found; fi ;;
 esac; }
 noted() { :; }
 context= evict_jobs= most_seconds=0 fewer_seconds=0
@@ -134,6 +136,80 @@ def test_a_namespace_may_have_the_name_of_another_word(
 
     assert 0 == ran.returncode, ran.stderr
     assert reason == ran.stdout
+
+
+PATCHED: Final = "kubectl patch {kind}/a --namespace=team --type=merge "
+ANEW: Final = "Job/team/a has to be created anew without it, as the template of a Job cannot change"
+TEMPLATE: Final = "drawbridge.internal/translate in the template for pods of {kind}/team/a"
+
+
+@pytest.mark.parametrize(
+    ("kind", "found", "label", "reason", "way"),
+    [
+        ("Deployment", "Deployment/true", "-", "template", PATCHED),
+        ("DaemonSet", "DaemonSet/", "true", "", ""),
+        ("StatefulSet", "", "true", "pods", TEMPLATE),
+        ("StatefulSet", "", "-", "", ""),
+        ("Job", "Job/true", "true", "template", ANEW),
+        ("Job", "", "true", "pods", TEMPLATE),
+        ("ReplicaSet", "ReplicaSet/true", "true", "template", TEMPLATE),
+        ("LeaderWorkerSet", "", "true", "pods", TEMPLATE),
+    ],
+)
+def test_a_kind_of_another_project_may_have_the_name_of_one_of_kubernetes(  # noqa: PLR0917
+    tmp_path: Path, kind: str, found: str, label: str, reason: str, way: str
+) -> None:
+    """Pods of a StatefulSet of OpenKruise were evicted without a question, and a Job was to get another template."""
+    (tmp_path / "found").write_text(found)
+    line = f"a-0 {kind}/a team hami-1 translated {label} - True"
+    text = f"selecting=' team '\nprint_reason {kind}/team/a '{line}'"
+
+    ran = _run(tmp_path, f"{NODE}\n{text}")
+    told = _run(tmp_path, f"{NODE}\nsay_way_to_keys {kind}/team/a '{reason}'")
+
+    assert (0, reason) == (ran.returncode, ran.stdout.strip()), ran.stderr
+    if reason:
+        expected = way.format(kind=kind.lower() if way == PATCHED else kind)
+        assert expected in told.stderr
+        assert (way == PATCHED) is ("kubectl patch" in told.stderr)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize(
+    ("conditions", "is_ready"),
+    [
+        ([("Ready", "True")], True),
+        ([("Ready", "False")], False),
+        ([("Ready", "True x")], False),
+        ([("Ready", "True"), ("Ready", "True")], True),
+        ([("Other", "True")], False),
+        ([], False),
+    ],
+)
+@pytest.mark.parametrize("call", FORGED)
+def test_a_pod_of_any_status_has_a_line(
+    tmp_path: Path, call: str, conditions: Sequence[tuple[str, str]], *, is_ready: bool
+) -> None:
+    """A pod with two conditions of that type was not asked about."""
+    owner = {"apiVersion": "v1", "kind": "StatefulSet", "name": "web", "uid": "1"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "web-0",
+            "namespace": "team",
+            "ownerReferences": [{**owner, "controller": True}],
+        },
+        "spec": {"containers": [], "resourceClaims": [{"name": "a"}], "nodeName": "node-0"},
+        "status": {"conditions": [{"type": kind, "status": status} for kind, status in conditions]},
+    }
+    (tmp_path / "pod.json").write_text(json.dumps(pod))
+
+    ran = _run(tmp_path, f"{REAL}\n{call}")
+
+    assert 0 == ran.returncode, ran.stderr
+    (line,) = [text for text in ran.stdout.splitlines() if text.startswith("web-0 ")]
+    assert is_ready is line.endswith(" True")
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")

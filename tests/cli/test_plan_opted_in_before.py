@@ -30,7 +30,7 @@ OFF: Final = {
     "selected": (
         (
             f"kubectl patch deployment/web --namespace=team --type=merge --patch='{PATCH}' "
-            "(a new template: all its pods are created again, those on other nodes, too)\n"
+            "(a new template: all its pods are created again, those on other nodes, too, unless it has OnDelete)\n"
         ),
         "template",
     ),
@@ -77,7 +77,7 @@ def taken_back(
   *--all-namespaces*) echo "{pods}" ;;
   *"get pods "*status.phase!=Succeeded*) echo "{after}" ;;
   *"get namespace/team "*) printf %s "{label}" ;;
-  *"get "*/web*spec.template*) printf %s "{template}" ;;
+  *"get "*/web*spec.template*) printf %s "Kind/{template}" ;;
   *"get mutatingwebhookconfiguration "*) printf %s "{mode}" ;;
   *jsonpath=*allocatable*) echo 4 ;;
   "annotate node "*-) rm {tmp_path}/noted ;;
@@ -210,7 +210,7 @@ def test_the_label_of_a_template_stays_where_a_wave_opts_in_the_rest(
     answers = f"""case "$*" in
   *--all-namespaces*) echo "{SELECTED.replace("hami-1", node)}" ;;
   *"get namespace/team "*) printf true ;;
-  *"get deployment/web "*) printf "{template}" ;;
+  *"get deployment/web "*) printf "Deployment/{template}" ;;
 esac"""
 
     ran = run_script(
@@ -246,7 +246,7 @@ def test_a_label_that_a_wave_takes_off_gives_no_device_keys_in_mode_opt_out(
     answers = f"""case "$*" in
   *--all-namespaces*) echo "{line.replace("hami-1", node)}" ;;
   *"get namespace/team "*) printf %s "{label}" ;;
-  *"get deployment/web "*) printf %s "{template}" ;;
+  *"get deployment/web "*) printf %s "Deployment/{template}" ;;
   *"get mutatingwebhookconfiguration "*) printf %s "{mode}" ;;
 esac"""
 
@@ -298,6 +298,38 @@ esac"""
     assert [] == [word for word in ("cordon", "label", "drain") if f"kubectl {word} " in calls]
 
 
+def test_a_question_without_an_answer_stops_a_script_once(tmp_path: Path) -> None:
+    """It was said to stop at `return`, and then once more."""
+    planned(tmp_path, [*NODES, *other()], "--wave-nodes", 1)
+    answers = 'case "$*" in *--all-namespaces*) echo "no answer" >&2; exit 1 ;; esac'
+
+    ran = run_script(
+        *(tmp_path, f"wave-{_wave(tmp_path)}/rollback.sh", {"kubectl": answers}), ["--step=begin"]
+    )
+
+    assert 1 == ran.returncode
+    first, second, *_ = ran.stderr.splitlines()
+    assert "no answer" == first
+    assert 'stopped at: a question to the cluster, see above: all="$(print_lasting)"' == second
+    assert 1 == ran.stderr.count("stopped at: ")
+    assert 1 == ran.stderr.count("to go on, run again: ")
+
+
+def test_a_script_needs_a_bash_with_all_that_it_uses(tmp_path: Path) -> None:
+    """The bash of macOS is 3.2, and stopped in the middle with an error of its own."""
+    planned(tmp_path, [*NODES, *other()])
+    shared = tmp_path / "plan" / "cluster.sh"
+    text = shared.read_text()
+    assert text.index("BASH_VERSINFO[0]") < text.index("expected_uid=")
+    shared.write_text(text.replace("BASH_VERSINFO[0]", "3"))
+
+    ran = run_script(tmp_path, "wave-1/rollback.sh")
+
+    assert 1 == ran.returncode
+    assert ran.stderr.startswith("the scripts of a plan need bash 4.4 or later, and this is bash ")
+    assert 1 == len(ran.stderr.splitlines())
+
+
 @pytest.mark.parametrize("form", ["", "kustomize"])
 def test_a_way_back_leaves_a_namespace_opted_out(tmp_path: Path, form: str) -> None:
     """It stopped at the label that it had asked for itself."""
@@ -342,6 +374,36 @@ esac"""
 
     assert {(wave, amount): int(wave > first and amount == 4) for wave, amount in states} == states
     assert {0, 1} == set(states.values())
+
+
+@pytest.mark.parametrize("name", ["web", "monitor"])
+def test_daemon_sets_that_were_created_since_are_asked_about(tmp_path: Path, name: str) -> None:
+    """Those of a namespace of an earlier wave were evicted without a question, and nothing waited for them."""
+    objects = [*NODES, namespace("team"), *web(kind="DaemonSet", nodes=["hami-0", "hami-1"])[1:]]
+    plan = planned(tmp_path, [*objects, *other()], "--wave-nodes", 1)
+    (first,) = (wave["wave"] for wave in plan["waves"] if "team" in wave["namespaces"])
+    (wave, node) = next(
+        (wave["wave"], node["name"])
+        for wave in plan["waves"]
+        for node in wave["nodes"]
+        if wave["wave"] > first and node["name"] in {"hami-0", "hami-1"}
+    )
+    lines = f"{name}-1 DaemonSet/{name} team {node} translated - - True"
+    answers = f"""case "$*" in
+  *--all-namespaces*) echo "{lines}" ;;
+  *"get namespace/team "*) printf true ;;
+esac"""
+
+    ran = run_script(
+        *(tmp_path, f"wave-{wave}/rollback.sh", {"kubectl": answers}), ["--step=begin"]
+    )
+
+    is_asked = name == "monitor"
+    assert is_asked is (ran.returncode == 1), ran.stderr
+    assert is_asked is (
+        "its next ones get claims, too, since an earlier wave has opted it in: they wait for ever on nodes"
+        in ran.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -432,11 +494,29 @@ def test_pods_of_a_daemon_set_wait_with_claims_where_somebody_says_so(
 def test_the_cluster_is_asked_for_the_pods_of_all_nodes_at_once(tmp_path: Path) -> None:
     """A question for each workload and node took minutes before the first node was given back."""
     plan = planned(tmp_path, [*NODES, *web()], "--wave-nodes", 2)
-    number, *_ = (wave["wave"] for wave in plan["waves"] if len(wave["nodes"]) > 1)
+    number, nodes, *_ = (
+        part
+        for wave in plan["waves"]
+        if len(wave["nodes"]) > 1
+        for part in (wave["wave"], [node["name"] for node in wave["nodes"]])
+    )
+    lines = "\n".join(
+        POD.replace("hami-1", node).replace("web", name)
+        for node in nodes
+        for name in ("web", "other")
+    )
+    answers = f"""case "$*" in
+  *--all-namespaces*) echo "{lines}" ;;
+  *"get namespace/team "*) printf false ;;
+esac"""
 
-    run_script(tmp_path, f"wave-{number}/rollback.sh", options=["--step=begin"])
+    ran = run_script(
+        *(tmp_path, f"wave-{number}/rollback.sh", {"kubectl": answers}), ["--step=begin"]
+    )
 
-    assert 1 == (tmp_path / "calls").read_text().count("kubectl get pods ")
+    calls = (tmp_path / "calls").read_text()
+    assert (0, 2) == (ran.returncode, calls.count("kubectl get namespace/team ")), ran.stderr
+    assert 1 == calls.count("kubectl get pods ")
 
 
 def test_as_many_ready_pods_as_before_the_plan_are_enough(tmp_path: Path) -> None:

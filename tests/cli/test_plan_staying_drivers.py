@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from testing.documents import namespace
-from testing.migration import SHARE, hami_node, workload
+from testing.migration import SHARE, hami_node, plugin_node, workload
 from testing.plan import planned, run_script, script
 
 DRIVER: Final = "hami-core-gpu.project-hami.io"
@@ -46,7 +46,7 @@ esac"""
         (f"{STAYING}\nteam {DRIVER} web-7f-2", False),
         (f"{STAYING}\nteam {DRIVER} web-7f-1", True),
         (f"team {DRIVER} web-7f-1\n{STAYING}", True),
-        (f"team other.{VENDOR} web-7f-1", True),
+        (f"team other.{VENDOR} web-7f-1", False),
         (f"team {VENDOR}.net web-7f-1", False),
         (f"{STAYING}1\nother dra.net web-7f-1", True),
         (f"{STAYING} web-7f-2", True),
@@ -66,6 +66,18 @@ def test_pods_with_devices_of_other_drivers_find_them_again(
     assert is_asked is (ran.returncode == 1), ran.stderr
     assert is_asked is (f"{WEB} has pods with claims" in ran.stderr)
     assert 1 == (tmp_path / "calls").read_text().count("kubectl get resourceclaims")
+
+
+def test_a_driver_takes_those_of_its_pods_with_it_and_no_others_of_its_vendor(
+    tmp_path: Path,
+) -> None:
+    """A wave of `gpu.intel.com` asked about pods with devices of `qat.intel.com`."""
+    planned(tmp_path, [plugin_node("gpu-0"), plugin_node("gpu-1")])
+
+    lines = script(tmp_path, "rollback").splitlines()
+    assert ["gpu.nvidia.com", "compute-domain.nvidia.com"] == [
+        line.split()[1] for line in lines if line.startswith("driver_leaves ")
+    ]
 
 
 @pytest.mark.parametrize("claims", [STAYING, ""])

@@ -62,4 +62,4 @@ def test_a_step_of_a_plan_says_where_it_can_run(
     result = drawbridge("wave", "next", "--plan", tmp_path)
 
     assert 2 == result.exit_code
-    assert result.stderr.startswith("Error: the scripts of a plan need bash and locks of files")
+    assert result.stderr.startswith("Error: the scripts of a plan need bash 4.4 or later and locks")

@@ -29,6 +29,9 @@ TPU_DRIVER: Final = "tpu.google.com"
 CHART_MAPPINGS: Final = {HAMI_DRIVER: "nvidia.com/gpu"}
 """DRA driver to the resource name that its chart has its DeviceClass map, though the name means devices of another
 driver. Source: Project-HAMi/k8s-dra-driver chart/hami-dra-driver."""
+COMPANIONS: Final = {NVIDIA: ("compute-domain.nvidia.com",)}
+"""DRA driver to those that run in the same pods, and leave a node with it. Source: kubernetes-sigs/dra-driver-nvidia-gpu
+deployments/helm."""
 _UNMAP_PATCH: Final = '[{"op": "remove", "path": "/spec/extendedResourceName"}]'
 NVIDIA_LABEL: Final = "nvidia.com/dra-kubelet-plugin"
 DRIVER_LABEL: Final = f"{GROUP}/dra-driver"
