@@ -55,10 +55,22 @@ def counted_rejection(pod: Pod, node: Node) -> str | None:
     >>> counted_rejection(Pod(), cordoned)
     'node(s) were unschedulable'
     """
-    names = _named_nodes(pod)
+    names = _names_by_affinity(pod)
     if names is not None and node.metadata.name not in names:
         return "node(s) didn't satisfy plugin(s) [NodeAffinity]"
     return next((check.counted for check in _CHECKS if check.rejects(pod, node)), None)
+
+
+def named_nodes(pod: Pod) -> frozenset[str] | None:
+    """Return the nodes that a pod names, by nodeName or in its required affinity; None if it names none.
+
+    No other node takes it.
+
+    >>> from kube.api.core import PodSpec
+    >>> named_nodes(Pod(spec=PodSpec(node_name="a"))), named_nodes(Pod())
+    (frozenset({'a'}), None)
+    """
+    return frozenset({pod.spec.node_name}) if pod.spec.node_name else _names_by_affinity(pod)
 
 
 class Barrier(StrEnum):
@@ -267,7 +279,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator == "Exists"
 
 
-def _named_nodes(pod: Pod) -> frozenset[str] | None:
+def _names_by_affinity(pod: Pod) -> frozenset[str] | None:
     """Return the nodes that required affinity names for a pod; None without such a restriction.
 
     Source: NodeAffinity.PreFilter.

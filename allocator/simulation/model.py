@@ -67,6 +67,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
         closest_fits: The number of failures with a computed closest fit; each may take two seconds.
         traces: The number of traced placements; each takes some milliseconds for each class of
             nodes.
+        named_nodes_only: A pod that names its nodes is tried on these alone, and nothing is told of others.
         progress: A function that is called after each pod and claim with the number of those done.
         stops: A function that is called before each; if true, it and the rest are not tried, and
             not in the result.
@@ -82,6 +83,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
     explained_failures: int = 0
     closest_fits: int = 0
     traces: int = 0
+    named_nodes_only: bool = False
     progress: Callable[[int], None] = lambda _position: None
     stops: Callable[[], bool] = lambda: False
 

@@ -3,7 +3,7 @@
 kube-scheduler asks the same in this order: node, taints, affinity, resources, allocated claims.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -22,7 +22,12 @@ from allocator.pods.extended_resource_claim import (
     resources_beyond_plugins,
     unavailable_resources,
 )
-from allocator.pods.node_eligibility import counted_rejection, is_for, node_rejection
+from allocator.pods.node_eligibility import (
+    counted_rejection,
+    is_for,
+    named_nodes,
+    node_rejection,
+)
 from allocator.simulation.attempt import PlacementAttempt, eligibility_key
 from allocator.simulation.resources import ResourceLedger, resource_reason
 from kube.api.core import Node
@@ -68,6 +73,8 @@ class NodeFilter:
         nodes: Mapping[str, Node],
         ledger: ResourceLedger,
         extended_resources: Mapping[str, str],
+        *,
+        named_nodes_only: bool = False,
     ) -> None:
         """Read nodes.
 
@@ -75,10 +82,12 @@ class NodeFilter:
             nodes: The nodes by name.
             ledger: Their resources.
             extended_resources: Name of an extended resource to name of the class that maps it.
+            named_nodes_only: The flag of `SimulationOptions`.
         """
         self._nodes = nodes
         self._ledger = ledger
         self._extended_resources = extended_resources
+        self._named_nodes_only = named_nodes_only
         self._cached: dict[bytes, tuple[NodesByClaims, Mapping[str, ExcludedNode]]] = {}
 
     def filter(self, attempt: PlacementAttempt) -> FilteredNodes:
@@ -195,7 +204,7 @@ class NodeFilter:
             return cached
         nodes: dict[frozenset[str], list[str]] = {}
         excluded: dict[str, ExcludedNode] = {}
-        for name in self._nodes:
+        for name in self._names(attempt):
             rejected = self.excluded(attempt, name)
             if rejected is not None:
                 excluded[name] = rejected
@@ -206,3 +215,9 @@ class NodeFilter:
                 self._cached.clear()
             self._cached[key] = (nodes, excluded)
         return nodes, excluded
+
+    def _names(self, attempt: PlacementAttempt) -> Iterable[str]:
+        """Return the nodes to look at."""
+        pod = attempt.pod if self._named_nodes_only else None
+        names = named_nodes(pod) if pod is not None else None
+        return self._nodes if names is None else sorted(names & self._nodes.keys())

@@ -34,18 +34,27 @@ class Placements:
     """
 
     def __init__(
-        self, cluster: Cluster, objects: SimulationInput, other_views: Mapping[str, Cluster]
+        self,
+        cluster: Cluster,
+        objects: SimulationInput,
+        other_views: Mapping[str, Cluster],
+        *,
+        named_nodes_only: bool = False,
     ) -> None:
         """Begin with the cluster as it is.
 
         Args:
             other_views: The views of `simulate_in_order`.
+            named_nodes_only: The flag of `SimulationOptions`.
         """
         self.cluster = self._first_view = cluster
         self.claims: dict[Name, PlacedClaim] = {}
         self.uses: dict[Name, tuple[str, ...]] = {}
         self.ledger = ResourceLedger(objects.resources, objects.extended_resources)
-        self.filter = NodeFilter(cluster.nodes, self.ledger, objects.extended_resources)
+        self.filter = NodeFilter(
+            *(cluster.nodes, self.ledger, objects.extended_resources),
+            named_nodes_only=named_nodes_only,
+        )
         self._other_views = other_views
         # Several schedulers may share one view.
         self._views = tuple({id(view): view for view in (cluster, *other_views.values())}.values())

@@ -115,7 +115,9 @@ class _Run:
         options: SimulationOptions,
         other_views: Mapping[str, Cluster] = MappingProxyType({}),
     ) -> None:
-        self._state = Placements(cluster, objects, other_views)
+        self._state = Placements(
+            cluster, objects, other_views, named_nodes_only=options.named_nodes_only
+        )
         self._objects = objects
         self._options = options
         self._pods: list[PlacedPod] = []

@@ -1,12 +1,16 @@
 """`drawbridge plan`: pods of DaemonSets that a drain leaves on their node, with their devices."""
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
+from allocator.model.outcome import RejectionReason
+from allocator.pods.node_eligibility import node_rejection
+from kube.api.core import Node, Pod
 from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL
@@ -116,6 +120,29 @@ def test_a_pod_that_waits_for_its_node_takes_no_device_of_another(tmp_path: Path
 
     assert {} == held_objects(plan)
     assert 2 == len(waves(plan))
+
+
+@pytest.mark.parametrize("place", ["waiting", "running"])
+def test_pods_that_name_their_nodes_are_tried_on_these_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """The work was that of all pods times all nodes."""
+    tried = Counter[int]()
+
+    def counted(pod: Pod, node: Node) -> RejectionReason | None:
+        tried[number] += 1
+        return node_rejection(pod, node)
+
+    monkeypatch.setattr("allocator.simulation.node_filter.node_rejection", counted)
+    for number in (6, 24):
+        names = [f"gpu-{index:02}" for index in range(number)]
+        nodes = [plugin_node(name) for name in names]
+        running = workload("web", {GPU: "1"}, names, kind="DaemonSet")
+        pods = waiting_daemon_set(names) if place == "waiting" else running
+        planned(tmp_path, [*nodes, namespace("team"), *pods], "--wave-nodes", number // 3)
+
+    assert tried[6]
+    assert tried[24] <= 4 * tried[6]
 
 
 def drained(text: str, node: str) -> list[str]:

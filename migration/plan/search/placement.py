@@ -433,7 +433,9 @@ class Placer:
                 classes=self._state.classes,
                 resources=self._allocator.resources,
             )
-            answer = simulate_in_order(self._allocator.cluster, question, SimulationOptions())
+            answer = simulate_in_order(
+                self._allocator.cluster, question, SimulationOptions(named_nodes_only=True)
+            )
             self._allocator.resources = answer.resources or {}
             allocations = {
                 (claim.namespace, claim.name): claim.allocation for claim in answer.claims
