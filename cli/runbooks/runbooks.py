@@ -41,7 +41,7 @@ from migration.plan.facts.environment import KUSTOMIZE
 from migration.plan.facts.vendors import NVIDIA, unmap_command
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import Plan, PluginDaemonSet, Wave
-from migration.plan.search.unmovable import CORDONED, NOT_READY
+from migration.plan.search.unmovable import CORDONED
 
 SETTINGS: Final = "settings.yaml"
 PROFILES: Final = "profiles"
@@ -172,12 +172,7 @@ def _readme_waves(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
     yield ""
     yield "Free devices are those of device plugins, for pods with device keys, and those of DRA drivers, for pods"
     yield "with claims; pods whose resource names a DeviceClass maps use both."
-    for reason, state in ((CORDONED, "cordoned"), (NOT_READY, "not ready")):
-        names = [
-            entry.object.removeprefix("Node//") for entry in plan.held if entry.reason == reason
-        ]
-        if names:
-            yield f"Those of {_cell(join_names(names))} count, too: no pod gets them while the node is {state}."
+    yield from _readme_out_of_service(plan)
     yield ""
     yield losses_text(plan)
     yield ""
@@ -201,6 +196,17 @@ def _readme_waves(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
         )
         yield f"| {' | '.join(map(_cell, cells))} |"
     yield from _readme_kinds(plan)
+
+
+def _readme_out_of_service(plan: Plan) -> Iterator[str]:
+    """Yield the nodes that take no pods, and the part of their devices."""
+    cordoned = [
+        entry.object.removeprefix("Node//") for entry in plan.held if entry.reason == CORDONED
+    ]
+    if names := [name for name in cordoned if name not in plan.unready_nodes]:
+        yield f"Those of {_cell(join_names(names))} count, too: no pod gets them while the node is cordoned."
+    if plan.unready_nodes:
+        yield f"Those of {_cell(join_names(plan.unready_nodes))} do not count: the node is not ready."
 
 
 def _readme_kinds(plan: Plan) -> Iterator[str]:

@@ -434,6 +434,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             pods get claims, and still do so when a wave is taken back. The template of `labelled` ones has the label.
         early_quotas: Namespaces with workloads that were opted in before the plan, and with quotas that the first wave
             changes for their pods. No way back takes that back, since these labels stay.
+        unready_nodes: The nodes with devices that were not ready, and whose devices do not count as free.
     """
 
     kubernetes_version: str
@@ -465,6 +466,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     wide_mappings: tuple[WideMapping, ...] = ()
     opted_in_before: tuple[PlannedWorkload, ...] = ()
     early_quotas: tuple[str, ...] = ()
+    unready_nodes: tuple[str, ...] = ()
 
     def quota_namespaces(self, wave: Wave) -> tuple[str, ...]:
         """Return the namespaces with quotas that a wave changes, before its first drain."""

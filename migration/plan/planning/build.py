@@ -283,6 +283,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             *(unrestarted, stage.selected, own_workloads, prepared.groups)
         ),
         early_quotas=early_quotas,
+        unready_nodes=tuple(sorted(prepared.unready_nodes)),
     )
     plan = with_environment(
         *(plan, question.objects, vocabularies_in_force(question.options, question.profiles)),

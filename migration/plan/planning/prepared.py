@@ -16,7 +16,7 @@ from migration.assessment.assess import assess_cluster
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import without_mappings
 from migration.assessment.capacity import MAX_PODS, class_names
-from migration.assessment.evidence import Evidence, mapping_at, read_evidence
+from migration.assessment.evidence import Evidence, is_ready, mapping_at, read_evidence
 from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import (
     AssessedWorkload,
@@ -143,6 +143,16 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
         with_keys = {workload.key.reference for workload in self.cluster.workloads}
         return namespaces_with_claims(self.groups.values(), with_keys)
 
+    @property
+    def unready_nodes(self) -> frozenset[str]:
+        """Return the nodes with devices that are not ready."""
+        names = {node.node for node in self.cluster.nodes if node.legacy or node.published}
+        return frozenset(
+            source.name
+            for source in self.objects
+            if source.kind == "Node" and source.name in names and not is_ready(source.document)
+        )
+
     def planner(
         self,
         policy: Policy,
@@ -207,6 +217,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
             switched=frozenset(
                 node.node for node in self.cluster.nodes if node.source is Source.DRA
             ),
+            closed=self.unready_nodes,
             opted_in=labelled_namespaces(self.objects, "true"),
             selected=selected_workloads(self.groups.values(), self.objects),
             labels={},
@@ -272,8 +283,7 @@ def _rejected_workloads(
                 if finding.is_error
             ]
             reason = _REJECTED.format("; ".join(dict.fromkeys(details)))
-            fix = f"{workload.fix}, or " if workload.fix else ""
-            rejected[reference] = f"{reason}: {fix}{AGAIN}"
+            rejected[reference] = f"{reason}: {' or '.join(filter(None, (workload.fix, AGAIN)))}"
     return rejected
 
 

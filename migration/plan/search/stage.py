@@ -52,7 +52,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
         draining: Nodes that take no pods.
         waits: The drains have waited for pods that run to their end; those of nodes that are lost move.
         closed: Nodes whose pods stay, and that take no others: nobody knows which of their devices are free,
-            since pods that would be rejected use some.
+            since pods that would be rejected use some; and nodes that are not ready.
         opted_in: Namespaces whose pods get claims.
         selected: Workloads, as `Kind/namespace/name`, of other namespaces whose pods get claims.
         labels: Node to the labels that a switch gives it.

@@ -107,7 +107,7 @@ def held_unavailable(
         reference = f"Node//{source.name}"
         if mapping_at(source.document, "spec").get("unschedulable") is True:
             yield Held(object=reference, reason=CORDONED, fix=_UNCORDON)
-        elif not is_ready(source.document):
+        if not is_ready(source.document):
             yield Held(object=reference, reason=NOT_READY, fix=_REPAIR)
 
 

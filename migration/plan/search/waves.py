@@ -153,7 +153,7 @@ class Planner:
         }
         progress.expect(len(candidates))
         stage = msgspec.structs.replace(
-            start, labels={**start.labels, **labels}, closed=self._closed_nodes()
+            start, labels={**start.labels, **labels}, closed=start.closed | self._closed_nodes()
         )
         self._usable = UsableNodes(self._cluster, self._placer, stage.labels)
         self._serving = self._usable.claim_nodes(self._workloads)

@@ -1,0 +1,127 @@
+"""`drawbridge plan` with nodes that are not ready: their devices are nobody's for now."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from testing.builders import HAMI, hami_gpu
+from testing.documents import namespace, node, resource_slice
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
+from testing.plan import failed_before, held_objects, planned, waves
+
+NODES: Final = (plugin_node("gpu-0"), plugin_node("gpu-1"))
+WEB: Final = (namespace("team"), *workload("web", {GPU: "4"}, ["gpu-0"]))
+
+
+def unready(entry: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    condition = {"type": "Ready", "status": "Unknown"}
+    status = {**entry["status"], "conditions": [condition]}
+    return {**entry, "spec": {**entry.get("spec", {}), **spec}, "status": status}
+
+
+def told(tmp_path: Path) -> list[str]:
+    """The lines of README.md on devices that do or do not count."""
+    text = (tmp_path / "plan" / "README.md").read_text()
+    return [line for line in text.splitlines() if " count, too: " in line or "not count: " in line]
+
+
+def test_devices_of_a_node_that_is_not_ready_are_not_kept_free(tmp_path: Path) -> None:
+    """No pod could be placed there, and they satisfied --keep-free."""
+    other = plugin_node("gpu-2", gpus=8)
+    options = ("--wave-nodes", 1, "--keep-free", 50)
+    assert waves(planned(tmp_path, [*NODES, other, *WEB], *options))
+
+    plan = planned(tmp_path, [*NODES, unready(other), *WEB], *options)
+
+    assert [] == plan["waves"]
+    assert "0 of 12 devices are free" in held_objects(plan)["Node//gpu-0"]
+
+
+def test_free_devices_are_those_of_nodes_that_are_ready(tmp_path: Path) -> None:
+    broken = unready(plugin_node("gpu-2", gpus=8))
+
+    plan = planned(tmp_path, [*NODES, broken, *WEB], "--wave-nodes", 1)
+
+    first, last = plan["waves"]
+    assert {"before": 4, "after": 0} == first["freeForKeys"]
+    assert {"before": 4, "after": 4} == last["freeForClaims"]
+    assert ["gpu-2"] == plan["unreadyNodes"]
+    assert ["Those of gpu-2 do not count: the node is not ready."] == told(tmp_path)
+
+
+def test_a_wave_drains_no_pods_to_a_node_that_is_no_longer_ready(tmp_path: Path) -> None:
+    other = plugin_node("gpu-2")
+    objects = [NODES[0], other, *WEB]
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+    (number,) = (wave["wave"] for wave in plan["waves"] if wave["nodes"][0]["name"] == "gpu-0")
+    nodes = [entry for wave in plan["waves"] for entry in wave["nodes"]]
+    assert 2 == number == len(nodes)
+    switched = [
+        {**other, "metadata": {**other["metadata"], "labels": nodes[0]["labels"]}},
+        resource_slice(
+            {"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}},
+            driver="gpu.nvidia.com",
+            node="gpu-2",
+            name="slice-2",
+        ),
+    ]
+    switched[0]["status"] = {**other["status"], "allocatable": {"cpu": "8", "memory": "64Gi"}}
+
+    failed = failed_before(tmp_path, [NODES[0], unready(switched[0]), switched[1], *WEB], 2)
+
+    assert failed
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        [unready(plugin_node("gpu-2", 4, **{"nvidia.com/cuda.driver-version.major": "470"}))],
+        [
+            unready(node("gpu-2", {}, {}, {})),
+            resource_slice(hami_gpu(), driver=HAMI, node="gpu-2", name="slice-2"),
+        ],
+        [unready(plugin_node("gpu-2"), unschedulable=True)],
+    ],
+    ids=["an old driver", "switched", "cordoned, too"],
+)
+def test_each_node_with_devices_that_is_not_ready_is_named_once(
+    tmp_path: Path, broken: list[dict[str, Any]]
+) -> None:
+    planned(tmp_path, [*NODES, *broken, *WEB])
+
+    assert ["Those of gpu-2 do not count: the node is not ready."] == told(tmp_path)
+
+
+def test_a_node_that_is_cordoned_and_not_ready_has_both_reasons(tmp_path: Path) -> None:
+    broken = unready(plugin_node("gpu-2"), unschedulable=True)
+
+    plan = planned(tmp_path, [*NODES, broken, *WEB])
+
+    reasons = [entry["reason"] for entry in plan["held"] if entry["object"] == "Node//gpu-2"]
+    assert ["it is cordoned, and the end", "it is not ready, so its drain"] == [
+        reason.partition(" of its")[0].partition(" and its driver")[0] for reason in reasons
+    ]
+
+
+def test_cordoned_nodes_count_as_others(tmp_path: Path) -> None:
+    cordoned = plugin_node("gpu-2")
+    cordoned["spec"] = {"unschedulable": True}
+    plan = planned(tmp_path, [*NODES, cordoned, *WEB])
+
+    assert [] == plan["unreadyNodes"]
+    assert ["Those of gpu-2 count, too: no pod gets them while the node is cordoned."] == told(
+        tmp_path
+    )
+
+
+def test_pods_with_claims_have_no_free_device_of_a_node_that_is_not_ready(tmp_path: Path) -> None:
+    served = [
+        unready(node("hami-0", {}, {}, {})),
+        resource_slice(hami_gpu(), driver=HAMI, node="hami-0", name="slice-0"),
+    ]
+    objects = [*served, hami_node("hami-1"), namespace("team"), *workload("web", SHARE, ["hami-1"])]
+
+    plan = planned(tmp_path, objects)
+
+    assert [] == plan["waves"]
