@@ -186,3 +186,14 @@ def test_a_repository_adds_the_lines_of_early_opt_ins_before_the_first_drain(
 
     commands = step_lines(script(tmp_path, "switch"), BEGIN) or ()
     assert 'kubectl diff --filename="$here/../quotas/"team.gpus.yaml' in map(str.strip, commands)
+
+
+def test_quotas_of_early_opt_ins_stay_where_the_webhook_only_warns(tmp_path: Path) -> None:
+    """No pod was rejected, and a new line could be below the use of claims."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation:\n  quota: warn\n")
+
+    plan = planned(tmp_path, [*NODES, *web()], "--settings", settings)
+
+    assert [] == plan["earlyQuotas"]
+    assert QUOTA not in dict(changes(script(tmp_path, "switch")))

@@ -112,7 +112,7 @@ from migration.plan.search.wave_pods import (
     with_work,
     work_by_wave,
 )
-from translation.cluster.snapshot import vocabularies_in_force
+from translation.cluster.snapshot import QuotaPolicy, vocabularies_in_force
 
 
 class BuiltPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,9 +204,10 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     wide_mappings = (*prepared.cluster.wide_mappings, *taken_back)
     quotas = planned_quotas(question, prepared.cluster, mappings, wide_mappings)
     replaced_lines = removable_lines(prepared.cluster.replaced_lines)
-    early_quotas = early_quota_namespaces(
-        opted_in_already(prepared.cluster.workloads, stage), quotas, replaced_lines
-    )
+    # Where the webhook only warns, it rejects no pods until a wave changes a quota.
+    rejects = question.options.quota is QuotaPolicy.DENY
+    opted_in = opted_in_already(prepared.cluster.workloads, stage) if rejects else ()
+    early_quotas = early_quota_namespaces(opted_in, quotas, replaced_lines)
     plan = Plan(
         kubernetes_version=question.version,
         wave_nodes=policy.wave_nodes,
