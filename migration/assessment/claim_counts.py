@@ -4,6 +4,7 @@ A pod with devices of a DRA driver has claims of its own: those of a translation
 for its extended resources. Where a quota lets none be created, the pod waits. A dry run of a pod creates none.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -18,9 +19,14 @@ from kube.quantity import ZERO, Quantity
 from migration.assessment.blockers import Blocker
 from migration.assessment.capacity import build_templates, release_claims
 from migration.assessment.evidence import mapping_at
-from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.outcomes import AssessedWorkload, Outcome, used_devices
 from quotas.resource_quotas.scopes import quota_of
-from quotas.resource_quotas.usage import CLAIM_COUNT, TEMPLATE_COUNT
+from quotas.resource_quotas.usage import (
+    CLAIM_COUNT,
+    DEVICES_OF_CLASS,
+    TEMPLATE_COUNT,
+    claim_usage,
+)
 
 T = TypeVar("T")
 
@@ -137,6 +143,24 @@ def find_claim_shortages(
             )
             if need.number and shortage.enough > hard:
                 yield shortage
+
+
+def devices_in_use(
+    workloads: Iterable[AssessedWorkload], state: ClusterState
+) -> dict[str, Counter[str]]:
+    """Return namespace to DeviceClass to the devices of all pods with keys, and of the claims of all others.
+
+    A ResourceQuota counts both once these pods have claims.
+    """
+    own = tuple(workloads)
+    usage = used_devices(own)
+    members = frozenset[tuple[str, str]]().union(*(workload.members for workload in own))
+    for (namespace, _), claim in release_claims(state.claims, members).items():
+        counts = usage.setdefault(namespace, Counter())
+        for line, number in claim_usage(claim.spec.devices, {}, counts_extended=False).items():
+            if line.endswith(DEVICES_OF_CLASS):
+                counts[line.removesuffix(DEVICES_OF_CLASS)] += int(number)
+    return usage
 
 
 def describe_shortages(shortages: Sequence[ClaimShortage]) -> tuple[str, str]:

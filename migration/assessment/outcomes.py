@@ -472,7 +472,7 @@ def translated_pod(result: TranslatedObject) -> Mapping[str, Any] | None:
 
 
 def used_devices(workloads: Iterable[AssessedWorkload]) -> dict[str, Counter[str]]:
-    """Return namespace to DeviceClass to the devices that claims of all pods request of it.
+    """Return namespace to DeviceClass to the devices that claims of all pods of workloads request of it.
 
     Of alternatives the largest counts. A CronJob counts with the pods that run: without a run it uses nothing.
     """

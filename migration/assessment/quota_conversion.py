@@ -7,7 +7,7 @@ Both kinds of line can stand in one quota, so a quota works before, during and a
 """
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -36,6 +36,10 @@ _Selectors = frozenset[str]
 _PREFIXES: Final = ("requests.", "limits.")
 _OWNERS: Final = ("nvidia", "hami", "koordinator")
 """The vocabularies that `nvidia.com/gpu` may belong to, by the other keys of a pod."""
+_EXCEEDED: Final = (
+    "{amount}, and the namespace uses {used} with the claims that it has today: new pods wait for their claims until "
+    "it uses less, or the amount is raised"
+)
 _USING_KINDS: Final = {
     "Pod": "pods",
     "Deployment": "deployments",
@@ -55,7 +59,7 @@ class Split(StrEnum):
     WHOLE = "whole"
     """The whole amount for each class, so that every mix fits; together they are more than the old line."""
     USED = "used"
-    """The amount that the namespace's pods use of each class today, and an equal part of the rest;
+    """The amount that the namespace's pods use of each class today, with keys or claims, and an equal part of the rest;
     together they are the old line."""
 
 
@@ -181,6 +185,7 @@ def convert_quotas(
                 )
             )
         converted_quota = _convert_quota(source, namespace, added_amounts, missing)
+        effects += _exceeded_lines(converted_quota.added, used or {})
         converted_quotas.append(
             msgspec.structs.replace(
                 converted_quota, effects=tuple(effects) if converted_quota.added else ()
@@ -294,6 +299,15 @@ def _effect(text: str, amount: Quantity, own: Sequence[str], parts: Mapping[str,
     with_own = f" and claims of class {', '.join(own)} together" if own else ""
     together = f"; together {amount + claims}, and {text} before" if parts else ""
     return f"pods with the key{with_own} {text}, claims {claims} ({texts}){together}"
+
+
+def _exceeded_lines(added: Mapping[str, str], used: Mapping[str, int]) -> Iterator[QuotaEffect]:
+    """Yield the added lines that are less than a namespace uses of their classes."""
+    for name, number in sorted(used.items()):
+        line = devices_of_class(name)
+        if line in added and Quantity(number) > Quantity(added[line]):
+            allows = _EXCEEDED.format(amount=added[line], used=number)
+            yield QuotaEffect(line=line, allows=allows, is_more=False)
 
 
 def _class_mappings(objects: Iterable[SourceObject]) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from migration.wave.steps import Step, StepKind
 from testing.command import drawbridge
-from testing.documents import namespace, node, resource_quota
+from testing.documents import claim, namespace, node, resource_quota
 from testing.migration import GPU, SHARE, device_quota, hami_node, plugin_node, workload
 from testing.plan import changes, checks_before, planned, script
 
@@ -41,6 +41,42 @@ def test_claims_of_a_namespace_may_have_no_more_than_its_old_line(tmp_path: Path
     assert "limits hold for both" not in switch
     assert f"# requests.{GPU}: pods with the key 8, claims 8 (3 of class" in switch
     assert "; together 16, and 8 before" in switch
+
+
+def _claims(number: int, device_class: str = "hami-core-gpu.project-hami.io") -> list[Any]:
+    request = {"name": "gpu", "exactly": {"deviceClassName": device_class}}
+    return [claim(request, name=f"held-{index}", namespace="team") for index in range(number)]
+
+
+def test_claims_that_are_there_already_count_in_what_a_namespace_uses(tmp_path: Path) -> None:
+    """Pods that had claims counted nowhere: their class got the rest of an equal part."""
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    objects = [*nodes, _quota(), *workload("web", SHARE, ["hami-0"]), *_claims(5)]
+
+    plan = planned(tmp_path, objects)
+
+    added = plan["quotaLines"]["team.gpus.yaml"]["added"]
+    assert {_NVIDIA: "1", _HAMI: "7"} == added
+    assert 1 == len(plan["quotaEffects"]["team.gpus.yaml"])
+
+
+def test_a_line_below_what_a_namespace_uses_is_told_before_its_wave(tmp_path: Path) -> None:
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    web = workload("web", SHARE, ["hami-0"])
+    objects = [*nodes, namespace("team"), _quota(), *web, *_claims(9)]
+
+    plan = planned(tmp_path, objects)
+
+    assert {_NVIDIA: "0", _HAMI: "8"} == plan["quotaLines"]["team.gpus.yaml"]["added"]
+    effect = (
+        f"{_HAMI}: 8, and the namespace uses 10 with the claims that it has today: new pods wait for their claims "
+        "until it uses less, or the amount is raised"
+    )
+    assert effect == plan["quotaEffects"]["team.gpus.yaml"][-1]
+    checks = checks_before(tmp_path, objects, _wave_of(plan, "team"))
+    assert ("note", f"with this wave {effect}") in [
+        (check["state"], check["message"]) for check in checks
+    ]
 
 
 def test_the_sum_is_reported_before_the_wave(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from answers.model.findings import DEFAULT_NAMESPACE
 from cli.output.standard_error import print_line
 from cli.reading.cluster_documents import ClusterDocuments
 from migration.assessment.assess import assess_cluster
-from migration.assessment.outcomes import AssessedWorkload, mapped_classes, used_devices
+from migration.assessment.assessed_cluster import AssessedCluster
+from migration.assessment.claim_counts import devices_in_use
+from migration.assessment.outcomes import AssessedWorkload, mapped_classes
 from migration.assessment.quota_conversion import ConvertedQuota, Split, convert_quotas, knows_use
 from migration.assessment.replaced_lines import (
     ReplacedLines,
@@ -89,13 +91,16 @@ def convert(
     """
     is_known = knows_use(documents.objects, documents.unreadable)
     chosen = split or (Split.USED if is_known else Split.WHOLE)
-    workloads = _workloads(documents) if is_known or chosen is Split.USED else ()
+    assessed = _assess(documents) if is_known or chosen is Split.USED else None
+    workloads = assessed.workloads if assessed is not None else ()
     cluster = ConversionInput(
         objects=documents.objects,
         profiles=documents.profiles,
         options=documents.options,
         namespace=DEFAULT_NAMESPACE,
-        usage=used_devices(workloads) if chosen is Split.USED else None,
+        usage=devices_in_use(workloads, assessed.state)
+        if assessed is not None and chosen is Split.USED
+        else None,
     )
     if target not in (None, Target.CORE):
         conversions = tuple(convert_to(target, cluster))
@@ -151,12 +156,12 @@ def _with_rest(quota: ConvertedQuota, rest: QuotaConversion | None) -> Converted
     return msgspec.structs.replace(quota, not_convertible=not_convertible)
 
 
-def _workloads(documents: ClusterDocuments) -> Sequence[AssessedWorkload]:
-    """Return the workloads of a cluster, with the claims that they would have today.
+def _assess(documents: ClusterDocuments) -> AssessedCluster:
+    """Return a cluster, with the claims that its workloads would have today.
 
     The quotas that are converted reject none of them: a pod that only its quota rejects uses devices all the same.
     """
-    cluster = assess_cluster(
+    return assess_cluster(
         documents.objects,
         documents.profiles,
         msgspec.structs.replace(documents.options, quota=QuotaPolicy.WARN),
@@ -164,7 +169,6 @@ def _workloads(documents: ClusterDocuments) -> Sequence[AssessedWorkload]:
         version=documents.version,
         gates=documents.gates,
     )
-    return cluster.workloads
 
 
 def _later_mappings(

@@ -16,6 +16,7 @@ from migration.assessment.assess import assess_cluster
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import without_mappings
 from migration.assessment.capacity import MAX_PODS, class_names
+from migration.assessment.claim_counts import devices_in_use
 from migration.assessment.evidence import Evidence, is_ready, mapping_at, read_evidence
 from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import (
@@ -23,7 +24,6 @@ from migration.assessment.outcomes import (
     Outcome,
     group_with_devices,
     native_namespaces,
-    used_devices,
 )
 from migration.assessment.quota_conversion import ConvertedQuota, knows_use, resource_name
 from migration.assessment.workloads import Workload
@@ -428,7 +428,7 @@ def planned_quotas(
         mappings: Resource name to the DeviceClass that the plan has map it.
         wide_mappings: The mappings that the plan takes back.
     """
-    usage = used_devices(cluster.workloads)
+    usage = devices_in_use(cluster.workloads, cluster.state)
     return convert_plan_quotas(
         without_mappings(question.objects, wide_mappings),
         question.profiles,
