@@ -6,10 +6,13 @@ from typing import Any, Final
 
 import pytest
 
+from allocator.pods.node_eligibility import counted_rejection
+from kube.api.core import Node, Pod
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
+from testing.builders import HAMI, hami_gpu, nvidia_gpu
 from testing.command import drawbridge
-from testing.documents import api_object, namespace, node
+from testing.documents import api_object, namespace, node, resource_slice
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import planned
 
@@ -77,6 +80,104 @@ def test_pods_that_may_get_smaller_cards_have_a_note(
         "give them the node selector cards=large, which their nodes have and these have not,"
         in note
     )
+
+
+def switched_node(**labels: str) -> list[dict[str, Any]]:
+    """A node with a card of 40Gi that HAMi's driver publishes."""
+    labels = {"drawbridge.internal/dra-driver": HAMI, **labels}
+    slice_ = resource_slice(hami_gpu("40Gi"), driver=HAMI, node="hami-0", name="slice-0")
+    return [node("hami-0", {}, labels, {}), slice_]
+
+
+def moving(tmp_path: Path, *nodes: list[dict[str, Any]], number: int = 1) -> dict[str, Any]:
+    """A plan that moves workloads of Koordinator with such nodes."""
+    objects = [
+        *koordinator_node("koord-0", "80Gi", cards="large"),
+        *koordinator_node("koord-1", "80Gi", cards="large"),
+        *(entry for own in nodes for entry in own),
+        namespace("team"),
+        *with_selector(workload("infer", HALF, ["koord-0"])),
+    ]
+    for index in range(1, number):
+        objects += workload(f"infer-{index}", HALF, ["koord-1"])
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+    assert any("team" in wave["namespaces"] for wave in plan["waves"])
+    return plan
+
+
+def test_smaller_cards_of_a_switched_node_are_told_still(tmp_path: Path) -> None:
+    """A plan made anew after the wave of the small node said nothing, and its pods were restarted without a question."""
+    plan = moving(tmp_path, switched_node(gpu="off"))
+
+    (note,) = {note for wave in plan["waves"] for note in wave["notes"] if "smaller cards" in note}
+    assert "and fit hami-0 with cards of 40Gi, which have the same driver already;" in note
+    assert "give them the node selector cards=large, which their nodes have" in note
+    losses = [
+        loss for wave in plan["waves"] for entry in wave["workloads"] for loss in entry["losses"]
+    ]
+    assert [LOSS] == losses
+
+
+@pytest.mark.parametrize(
+    "small",
+    [
+        switched_node(**{"node.koordinator.sh/gpu-model": "A100"}),
+        [
+            node("hami-0", {}, {}, {}),
+            resource_slice(hami_gpu("80Gi"), driver=HAMI, node="hami-0", name="slice-0"),
+        ],
+        [
+            *switched_node()[:1],
+            resource_slice(
+                {"name": "nic-0", "capacity": {"memory": {"value": "40Gi"}}},
+                driver="dra.net",
+                node="hami-0",
+                name="slice-0",
+            ),
+        ],
+    ],
+    ids=["of their own system", "of the same size", "of another driver"],
+)
+def test_other_switched_nodes_have_no_smaller_cards_for_pods(
+    tmp_path: Path, small: list[dict[str, Any]]
+) -> None:
+    plan = moving(tmp_path, small)
+
+    assert not [note for wave in plan["waves"] for note in wave["notes"] if "smaller cards" in note]
+
+
+def test_a_device_plugin_gave_pods_any_card(tmp_path: Path) -> None:
+    gpu = resource_slice(nvidia_gpu("40Gi"), driver="gpu.nvidia.com", node="gpu-2", name="slice-2")
+    memory: dict[str, Any] = {"nvidia.com/gpu.memory": "81920"}
+    nodes = [plugin_node(f"gpu-{number}", **memory) for number in (0, 1)]
+    objects = [*nodes, node("gpu-2", {}, {}, {}), gpu, namespace("team")]
+
+    infer = with_selector(workload("infer", WHOLE, ["gpu-0"]))
+    plan = planned(tmp_path, objects + infer)
+
+    assert any("team" in wave["namespaces"] for wave in plan["waves"])
+    assert not [note for wave in plan["waves"] for note in wave["notes"] if "smaller cards" in note]
+
+
+def test_workloads_of_one_form_are_compared_with_smaller_nodes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each workload of each wave was compared with each node."""
+    calls = []
+
+    def counted(pod: Pod, entry: Node) -> str | None:
+        calls.append(entry.metadata.name)
+        return counted_rejection(pod, entry)
+
+    monkeypatch.setattr("migration.plan.search.smaller_cards.counted_rejection", counted)
+
+    plan = moving(tmp_path, [hami_node("hami-0")], number=4)
+
+    assert ["hami-0"] == calls
+    losses = [
+        loss for wave in plan["waves"] for entry in wave["workloads"] for loss in entry["losses"]
+    ]
+    assert [LOSS] * 4 == losses
 
 
 def test_no_script_restarts_a_job_for_smaller_cards(tmp_path: Path) -> None:

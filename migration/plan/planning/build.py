@@ -93,7 +93,7 @@ from migration.plan.planning.unrestarted import (
 )
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Candidate, PlanProgress, Policy
-from migration.plan.search.smaller_cards import with_smaller_cards
+from migration.plan.search.smaller_cards import SmallerCards
 from migration.plan.search.stage import PodKey
 from migration.plan.search.unmovable import (
     held_by_daemon_sets,
@@ -208,6 +208,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     rejects = question.options.quota is QuotaPolicy.DENY
     opted_in = opted_in_already(prepared.cluster.workloads, stage) if rejects else ()
     early_quotas = early_quota_namespaces(opted_in, quotas, replaced_lines)
+    smaller_cards = SmallerCards(waves.waves, prepared.cluster, live_nodes)
     plan = Plan(
         kubernetes_version=question.version,
         wave_nodes=policy.wave_nodes,
@@ -243,15 +244,12 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         ),
         plugins=kept_away(prepared.objects, operator, planned, plugins),
         waves=tuple(
-            with_smaller_cards(
+            smaller_cards.with_notes(
                 _complete_wave(
                     *(prepared, wave, details, own_work, waves.waves),
                     quotas=quotas,
                     unrestarted=unrestarted,
-                ),
-                waves.waves,
-                prepared.cluster,
-                live_nodes,
+                )
             )
             for wave, details, own_work in zip(
                 with_early_quotas(
