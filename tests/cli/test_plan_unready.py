@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from testing.builders import HAMI, hami_gpu
-from testing.documents import namespace, node, resource_slice
+from testing.documents import api_object, namespace, node, resource_slice
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import failed_before, held_objects, planned, waves
 
@@ -52,25 +52,34 @@ def test_free_devices_are_those_of_nodes_that_are_ready(tmp_path: Path) -> None:
 
 def test_a_wave_drains_no_pods_to_a_node_that_is_no_longer_ready(tmp_path: Path) -> None:
     other = plugin_node("gpu-2")
-    objects = [NODES[0], other, *WEB]
-    plan = planned(tmp_path, objects, "--wave-nodes", 1)
-    (number,) = (wave["wave"] for wave in plan["waves"] if wave["nodes"][0]["name"] == "gpu-0")
-    nodes = [entry for wave in plan["waves"] for entry in wave["nodes"]]
-    assert 2 == number == len(nodes)
-    switched = [
-        {**other, "metadata": {**other["metadata"], "labels": nodes[0]["labels"]}},
-        resource_slice(
-            {"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}},
-            driver="gpu.nvidia.com",
-            node="gpu-2",
-            name="slice-2",
-        ),
+    options = ("--wave-nodes", 1, "--plugin-label", "no-plugin=true")
+    plan = planned(tmp_path, [NODES[0], other, *WEB], *options)
+    first, last = plan["waves"]
+    assert ["gpu-2", "gpu-0"] == [wave["nodes"][0]["name"] for wave in (first, last)]
+    gpus = [
+        {"name": f"gpu-{index}", "attributes": {"type": {"string": "gpu"}}} for index in range(4)
     ]
-    switched[0]["status"] = {**other["status"], "allocatable": {"cpu": "8", "memory": "64Gi"}}
+    switched = {
+        **other,
+        "metadata": {**other["metadata"], "labels": first["nodes"][0]["labels"]},
+        "status": {**other["status"], "allocatable": {"cpu": "8", "memory": "64Gi", "pods": "9"}},
+    }
+    spec = {
+        "extendedResourceName": GPU,
+        "selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}],
+    }
+    others = [
+        NODES[0],
+        resource_slice(*gpus, driver="gpu.nvidia.com", node="gpu-2", name="slice-2"),
+        api_object("DeviceClass", "gpu.nvidia.com", spec=spec),
+        *WEB,
+    ]
+    assert {} == failed_before(tmp_path, [switched, *others], 2)
 
-    failed = failed_before(tmp_path, [NODES[0], unready(switched[0]), switched[1], *WEB], 2)
+    failed = failed_before(tmp_path, [unready(switched), *others], 2)
 
-    assert failed
+    reason = "while draining gpu-0, 1 pod has no devices: 1 of Deployment/team/web"
+    assert {"Wave//2": f"{reason}: plan again from a new snapshot"} == failed
 
 
 @pytest.mark.parametrize(
