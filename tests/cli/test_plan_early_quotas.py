@@ -9,6 +9,7 @@ import pytest
 from cli.runbooks.wave_course import step_lines
 from migration.wave.steps import Step, StepKind
 from testing.builders import HAMI, hami_gpu
+from testing.command import drawbridge
 from testing.documents import namespace, node, resource_quota, resource_slice
 from testing.migration import GPU, SHARE, daemon_set, device_quota, hami_node, workload
 from testing.plan import changes, checks_before, failed_before, planned, run_script, script
@@ -197,3 +198,19 @@ def test_quotas_of_early_opt_ins_stay_where_the_webhook_only_warns(tmp_path: Pat
 
     assert [] == plan["earlyQuotas"]
     assert QUOTA not in dict(changes(script(tmp_path, "switch")))
+
+
+def test_no_wave_fails_for_quotas_where_the_webhook_only_warns(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation:\n  quota: warn\n")
+    objects = [*HALF, *web(place="hami-1")]
+    bare = [entry for entry in objects if entry["kind"] != "ResourceQuota"]
+    planned(tmp_path, bare, "--settings", settings)
+    assert [REFERENCE] == list(failed_before(tmp_path, objects))
+    file, folder = tmp_path / "now.yaml", tmp_path / "plan" / "wave-1"
+
+    options = ("--snapshot", file, "--wave", folder, "--before", "--settings", settings)
+    result = drawbridge("verify", *options)
+
+    assert 0 == result.exit_code, result.stdout
+    assert REFERENCE not in result.stdout
