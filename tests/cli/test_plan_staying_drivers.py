@@ -32,7 +32,7 @@ def _rolled_back(tmp_path: Path, claims: str, step: str) -> subprocess.Completed
   *"get resourceclaims"*) echo "{claims}" ;;
   *--all-namespaces*) echo "web-7f-1 ReplicaSet/web-7f team hami-0 translated - 7f True" ;;
   *"get namespace/team "*) printf true ;;
-  *jsonpath=*allocatable*) echo 4 ;;
+  *jsonpath=*allocatable*) echo 20 ;;
 esac"""
     return run_script(
         *(tmp_path, f"wave-{number}/rollback.sh", {"kubectl": answers}), [f"--step={step}"]
