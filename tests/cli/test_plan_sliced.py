@@ -292,6 +292,30 @@ def test_whole_gpus_may_stray_to_nodes_that_offer_parts(tmp_path: Path) -> None:
     assert any(stray in note for note in notes)
 
 
+@pytest.mark.parametrize(
+    ("sharing", "pods"), [(1, 1), (1, 6), (2, 1)], ids=["one first", "one last", "two"]
+)
+def test_they_may_stray_until_a_plan_of_whole_gpus_has_switched_the_last_such_node(
+    tmp_path: Path, sharing: int, pods: int
+) -> None:
+    """With whole GPUs for the pods that have parts, nothing was said of the others."""
+    offering = {f"ts-{number}" for number in range(sharing)}
+    nodes = [*map(sliced_node, sorted(offering)), plugin_node("gpu-0"), plugin_node("gpu-1")]
+    notebooks = workload("nb", {GPU: "1"}, ["ts-0"] * pods, namespace="lab")
+    web = workload("web", {GPU: "1"}, ["gpu-0", "gpu-1"])
+    objects = [*nodes, namespace("team"), namespace("lab"), *notebooks, *web]
+    options = ("--time-slicing", "whole", "--wave-nodes", 1, "--spare-nodes", 0)
+
+    waves = planned(tmp_path, objects, *options)["waves"]
+
+    assert {"gpu-0", "gpu-1", "ts-0"} <= {wave["nodes"][0]["name"] for wave in waves}
+    for wave in waves:
+        (name,) = (node["name"] for node in wave["nodes"])
+        offering.discard(name)
+        stray = ["Deployment/team/web"] if offering and name.startswith("gpu-") else []
+        assert stray == wave["strayWorkloads"], wave["wave"]
+
+
 def test_whole_gpus_may_stray_to_nodes_that_offer_mig_devices(tmp_path: Path) -> None:
     mig = node("m-0", {GPU: "7"}, MIG_LABELS["product"], {})
     web = workload("web", {GPU: "1"}, ["gpu-0"])

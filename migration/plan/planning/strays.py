@@ -13,12 +13,13 @@ from findings.text import join_names
 from kube.api.core import Node, Pod
 from kube.names import DEFAULT_SCHEDULER_NAME
 from migration.assessment.assessed_cluster import AssessedCluster
+from migration.assessment.blockers import pods_in_parts
 from migration.assessment.node_devices import GPU, Source
 from migration.assessment.workloads import Workload
 from migration.plan.facts.environment import REVERTING, manager_of
 from migration.plan.facts.rollouts import replaces_pods
 from migration.plan.model.plan import Wave
-from migration.plan.search.device_map import NodeState, WaveDetails
+from migration.plan.search.device_map import NodeState, NodeUse, WaveDetails
 from migration.plan.search.stage import PodKey
 from translation.vocabularies.hami.keys import OWN_KEYS
 
@@ -57,9 +58,11 @@ def with_strays(
     }
     strays: set[str] = set()
     with_mig = {name for name, parts in cluster.sliced.items() if parts.mig_size}
+    time_sliced = (cluster.sliced.keys() - with_mig) | _time_sliced(cluster, during)
+    in_parts = pods_in_parts(cluster.workloads, cluster.state.pods, time_sliced)
     for names, place, offered, label in (
         (of_hami, "of HAMi", "shares", _HAMI_LABEL),
-        (cluster.sliced.keys() - with_mig, "with time slicing", "parts of GPUs", ""),
+        (time_sliced, "with time slicing", "parts of GPUs", ""),
         (with_mig, "with MIG", "MIG devices", ""),
     ):
         sharing = [node for node in cluster.state.nodes if node.metadata.name in names]
@@ -72,6 +75,10 @@ def with_strays(
             )
             for workload in cluster.workloads
             if workload.key.reference in evicted
+            and (
+                names is not time_sliced
+                or in_parts.get(workload.key.reference, 0) < len(workload.members)
+            )
         }
         own = [reference for reference, nodes in places.items() if nodes]
         if own:
@@ -83,6 +90,29 @@ def with_strays(
             wave = msgspec.structs.replace(wave, notes=(*wave.notes, note))
             strays.update(own)
     return msgspec.structs.replace(wave, stray_workloads=tuple(sorted(strays)))
+
+
+def _time_sliced(cluster: AssessedCluster, during: Mapping[str, NodeUse]) -> frozenset[str]:
+    """Return the nodes that offer each GPU several times while a wave is drained.
+
+    A plan that gives whole GPUs to the pods there switches these nodes: until then they are places of parts for other pods.
+
+    Args:
+        cluster: The cluster.
+        during: The systems of nodes while the wave is drained.
+    """
+    offering = {
+        node.metadata.name for node in cluster.state.nodes if GPU in (node.status.allocatable or {})
+    }
+    return frozenset(
+        entry.node
+        for entry in cluster.nodes
+        if entry.source is Source.DEVICE_PLUGIN
+        and entry.replicas > 1
+        and entry.node in offering
+        and entry.node in during
+        and during[entry.node].state is NodeState.PLUGIN
+    )
 
 
 def _cure(own: Iterable[str], groups: Mapping[str, Workload], affinity: str) -> str:
