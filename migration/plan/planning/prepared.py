@@ -255,28 +255,36 @@ def _drain_answer(
         early=_early_workloads(prepared, question, wave),
         rejected={
             **_uncounted_quotas(prepared, question, plan, wave),
-            **_rejected_workloads(prepared.cluster, prepared.live_nodes, wave),
+            **_rejected_workloads(prepared, wave),
         },
     )
 
 
-def _rejected_workloads(
-    cluster: AssessedCluster, live_nodes: Mapping[str, Sequence[str]], wave: Wave
-) -> dict[str, str]:
+def _workloads_of(prepared: PreparedCluster, wave: Wave) -> frozenset[str]:
+    """Return the workloads with pods on a wave's nodes, and those that it opts in, as `Kind/namespace/name`."""
+    draining = {node.name for node in wave.nodes}
+    labelled = {name for entry in wave.partial_namespaces for name in entry.workloads}
+    live_nodes = prepared.live_nodes
+    return frozenset(
+        reference
+        for workload in prepared.cluster.workloads
+        for reference in [workload.key.reference]
+        if workload.key.namespace in wave.namespaces
+        or reference in labelled
+        or not draining.isdisjoint(live_nodes[reference])
+    )
+
+
+def _rejected_workloads(prepared: PreparedCluster, wave: Wave) -> dict[str, str]:
     """Return the workloads of a wave with next pods that would be rejected.
 
     A plan has no wave for these, so what rejects them has come since.
     """
-    draining = {node.name for node in wave.nodes}
-    labelled = {name for entry in wave.partial_namespaces for name in entry.workloads}
+    own = _workloads_of(prepared, wave)
     rejected = {}
-    for workload in cluster.workloads:
+    for workload in prepared.cluster.workloads:
         reference = workload.key.reference
-        if workload.outcome is Outcome.REFUSED and (
-            workload.key.namespace in wave.namespaces
-            or reference in labelled
-            or not draining.isdisjoint(live_nodes[reference])
-        ):
+        if workload.outcome is Outcome.REFUSED and reference in own:
             details = [
                 f"{finding.detail} ({finding.code.value})"
                 for finding in workload.findings
@@ -296,8 +304,7 @@ def _uncounted_quotas(
     """
     if question.options.quota is not QuotaPolicy.DENY:
         return {}
-    cluster, live_nodes = prepared.cluster, prepared.live_nodes
-    draining = {node.name for node in wave.nodes}
+    cluster, own = prepared.cluster, _workloads_of(prepared, wave)
     labelled = {name for entry in wave.partial_namespaces for name in entry.workloads}
     stage = prepared.stage()
     after = msgspec.structs.replace(
@@ -311,9 +318,8 @@ def _uncounted_quotas(
     lines_of: dict[str, set[str]] = {}
     keys_of: dict[str, set[str]] = {}
     for workload in opted_in_already(cluster.workloads, after):
-        reference, namespace = workload.key.reference, workload.key.namespace
-        is_moved = reference in labelled or namespace in wave.namespaces
-        if not is_moved and draining.isdisjoint(live_nodes[reference]):
+        namespace = workload.key.namespace
+        if workload.key.reference not in own:
             continue
         lines = {
             devices_of_class(name)
