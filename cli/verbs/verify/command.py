@@ -61,7 +61,8 @@ from migration.plan.checks.checks import (
     view_cluster,
 )
 from migration.plan.model.plan import Plan, Wave
-from migration.plan.planning.prepared import PlanQuestion, check_before_wave
+from migration.plan.planning.before_wave import check_before_wave
+from migration.plan.planning.prepared import PlanQuestion
 from migration.trial.checks import check_labels, check_webhook, needs_webhook, unknown_webhook
 from migration.trial.model import WebhookFacts
 from process.model.durations import Duration

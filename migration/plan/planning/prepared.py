@@ -1,13 +1,10 @@
 """A cluster as plans and checks search it, and its quotas as a plan leaves them. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
 
 import msgspec
 
-from answers.model.objects import decode_objects, of_kind
 from answers.model.views import decode_view
-from kube.api.core import ResourceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.node_selector import NodeSelector
 from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
@@ -15,20 +12,17 @@ from kube.manifests.source import SourceObject
 from migration.assessment.assess import assess_cluster
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import without_mappings
-from migration.assessment.capacity import MAX_PODS, class_names
+from migration.assessment.capacity import MAX_PODS
 from migration.assessment.claim_counts import devices_in_use
 from migration.assessment.evidence import Evidence, is_ready, mapping_at, read_evidence
 from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import (
     AssessedWorkload,
-    Outcome,
     group_with_devices,
     native_namespaces,
 )
-from migration.assessment.quota_conversion import ConvertedQuota, knows_use, resource_name
+from migration.assessment.quota_conversion import ConvertedQuota, knows_use
 from migration.assessment.workloads import Workload
-from migration.plan.checks.before import AGAIN, check_before
-from migration.plan.checks.checks import ClusterView, DrainAnswer, WaveAnswer
 from migration.plan.facts.confirmed import Confirmation
 from migration.plan.facts.hami_cards import read_cards
 from migration.plan.facts.opted_in import (
@@ -41,9 +35,9 @@ from migration.plan.facts.quota_files import convert_plan_quotas
 from migration.plan.facts.rollouts import divisible_workloads
 from migration.plan.facts.volumes import Volumes
 from migration.plan.facts.work import bound_pods, read_work, starts_pods
-from migration.plan.model.plan import Plan, PlannedNode, PlannedWork, Wave
+from migration.plan.model.plan import PlannedNode, PlannedWork
 from migration.plan.planning.unpublished import Unpublished, find_unpublished, gpu_nodes
-from migration.plan.planning.unrestarted import opted_in_already, unrestarted_pods
+from migration.plan.planning.unrestarted import unrestarted_pods
 from migration.plan.planning.volume_nodes import pods_of_one_node
 from migration.plan.search.moments import Policy
 from migration.plan.search.parts import AwaitedNodes
@@ -52,18 +46,8 @@ from migration.plan.search.stage import PodKey, Stage
 from migration.plan.search.unmovable import pods_at_home, pods_on
 from migration.plan.search.wave_pods import ending_pods, replaced_pods
 from migration.plan.search.waves import Planner
-from quotas.resource_quotas.scopes import Quota, devices_of_class, quota_of
-from translation.cluster.snapshot import QuotaPolicy, TranslationOptions, WideMapping
-from translation.preflight.quotas.coverage import is_class_counted
+from translation.cluster.snapshot import TranslationOptions, WideMapping
 from translation.profiles.profile import Profile
-
-_UNCOUNTED: Final = (
-    "next pods of this wave's nodes and namespaces get claims, and would be rejected since no line counts these "
-    "(quotaNotCounted)"
-)
-_REJECTED: Final = "its next pods with claims would be rejected: {}"
-_CONVERT: Final = "apply what drawbridge quota convert prints for it, or"
-_REMOVE: Final = "take {} out, since DeviceQuotas count them, or"
 
 
 class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,169 +206,6 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
             selected=selected_workloads(self.groups.values(), self.objects),
             labels={},
         )
-
-
-def check_before_wave(
-    plan: Plan, wave: Wave, view: ClusterView, question: PlanQuestion
-) -> WaveAnswer:
-    """Check that a wave may begin in a cluster as it is now."""
-    prepared = prepare_cluster(question)
-    return check_before(
-        *(plan, wave, view, lambda wave: _drain_answer(prepared, question, plan, wave)),
-        wide_mappings=prepared.cluster.wide_mappings,
-        shortages=prepared.cluster.claim_shortages,
-    )
-
-
-def _drain_answer(
-    prepared: PreparedCluster, question: PlanQuestion, plan: Plan, wave: Wave
-) -> DrainAnswer:
-    """Return the outcome for the pods of a wave's nodes and namespaces if it begins now."""
-    planner = prepared.planner(Policy(wave_nodes=len(wave.nodes), keep_free=plan.keep_free))
-    stage, draining = prepared.stage(), frozenset(node.name for node in wave.nodes)
-    labelled = {name for entry in wave.partial_namespaces for name in entry.workloads}
-    return DrainAnswer(
-        misfit=planner.misfit(stage, draining) if draining else "",
-        unplaced_pods=planner.unplaced(stage, draining),
-        unserved={
-            reference: entry.reason
-            for entry in planner.unmovable(stage)
-            if (reference := entry.workload.key.reference) in labelled
-            or entry.workload.key.namespace in wave.namespaces
-        },
-        early=_early_workloads(prepared, question, wave),
-        rejected={
-            **_uncounted_quotas(prepared, question, plan, wave),
-            **_rejected_workloads(prepared, wave),
-        },
-    )
-
-
-def _workloads_of(prepared: PreparedCluster, wave: Wave) -> frozenset[str]:
-    """Return the workloads with pods on a wave's nodes, and those that it opts in, as `Kind/namespace/name`."""
-    draining = {node.name for node in wave.nodes}
-    labelled = {name for entry in wave.partial_namespaces for name in entry.workloads}
-    live_nodes = prepared.live_nodes
-    return frozenset(
-        reference
-        for workload in prepared.cluster.workloads
-        for reference in [workload.key.reference]
-        if workload.key.namespace in wave.namespaces
-        or reference in labelled
-        or not draining.isdisjoint(live_nodes[reference])
-    )
-
-
-def _rejected_workloads(prepared: PreparedCluster, wave: Wave) -> dict[str, str]:
-    """Return the workloads of a wave with next pods that would be rejected.
-
-    A plan has no wave for these, so what rejects them has come since.
-    """
-    own = _workloads_of(prepared, wave)
-    rejected = {}
-    for workload in prepared.cluster.workloads:
-        reference = workload.key.reference
-        if workload.outcome is Outcome.REFUSED and reference in own:
-            details = [
-                f"{finding.detail} ({finding.code.value})"
-                for finding in workload.findings
-                if finding.is_error
-            ]
-            reason = _REJECTED.format("; ".join(dict.fromkeys(details)))
-            rejected[reference] = f"{reason}: {' or '.join(filter(None, (workload.fix, AGAIN)))}"
-    return rejected
-
-
-def _uncounted_quotas(
-    prepared: PreparedCluster, question: PlanQuestion, plan: Plan, wave: Wave
-) -> dict[str, str]:
-    """Return the ResourceQuotas that would have the webhook reject the next pods of a wave's nodes and namespaces.
-
-    It asks whether any quota of a namespace counts the devices of a claim.
-    """
-    if question.options.quota is not QuotaPolicy.DENY:
-        return {}
-    cluster, own = prepared.cluster, _workloads_of(prepared, wave)
-    labelled = {name for entry in wave.partial_namespaces for name in entry.workloads}
-    stage = prepared.stage()
-    after = msgspec.structs.replace(
-        stage,
-        opted_in=stage.opted_in.union(wave.namespaces),
-        selected=stage.selected | labelled,
-    )
-    changed = set(plan.quota_namespaces(wave))
-    files = {file for namespace in changed for file in plan.quotas.get(namespace, ())}
-    quotas = _quotas_by_namespace(question, plan, files)
-    lines_of: dict[str, set[str]] = {}
-    keys_of: dict[str, set[str]] = {}
-    for workload in opted_in_already(cluster.workloads, after):
-        namespace = workload.key.namespace
-        if workload.key.reference not in own:
-            continue
-        lines = {
-            devices_of_class(name)
-            for name in class_names(workload)
-            if not is_class_counted(name, quotas.get(namespace, ()))
-        }
-        if lines:
-            lines_of.setdefault(namespace, set()).update(lines)
-            keys_of.setdefault(namespace, set()).update(workload.keys)
-    if not lines_of:
-        return {}
-    messages = {}
-    for quota in planned_quotas(question, cluster, plan.mapped_classes, cluster.wide_mappings):
-        _, namespace, name = quota.object.split("/", 2)
-        is_changed = f"{namespace}.{name}.yaml" in files
-        if not is_changed and not lines_of.get(namespace, set()).isdisjoint(quota.added):
-            messages[quota.object] = f"{_UNCOUNTED}: {_CONVERT} {AGAIN}"
-    for entry in cluster.replaced_lines:
-        keys = keys_of.get(entry.namespace, set())
-        is_changed = entry.namespace in changed and any(
-            planned.name == entry.name and planned.namespace == entry.namespace
-            for planned in plan.replaced_lines
-        )
-        if not is_changed and not keys.isdisjoint(map(resource_name, entry.lines)):
-            replaced = ", ".join(entry.lines)
-            reference = f"ResourceQuota/{entry.namespace}/{entry.name}"
-            messages[reference] = f"{_UNCOUNTED}: {_REMOVE.format(replaced)} {AGAIN}"
-    return messages
-
-
-def _quotas_by_namespace(
-    question: PlanQuestion, plan: Plan, files: Collection[str]
-) -> dict[str, list[Quota]]:
-    """Return namespace to its ResourceQuotas, those in files with the lines that the plan adds."""
-    views, _ = decode_objects(
-        question.objects, {("v1", "ResourceQuota"): ResourceQuota}, question.namespace
-    )
-    quotas: dict[str, list[Quota]] = {}
-    for namespace, view in of_kind(views, ResourceQuota):
-        quota = quota_of(view)
-        file = f"{namespace}.{view.metadata.name}.yaml"
-        if file in files and file in plan.quota_lines:
-            names = quota.names.union(plan.quota_lines[file].added)
-            quota = msgspec.structs.replace(quota, names=names)
-        quotas.setdefault(namespace, []).append(quota)
-    return quotas
-
-
-def _early_workloads(
-    prepared: PreparedCluster, question: PlanQuestion, wave: Wave
-) -> dict[str, str]:
-    """Return the workloads with pods that would get claims with a wave, since their driver publishes no GPUs.
-
-    It may opt their namespace in before a node has the driver, or drain their pods where that was done.
-    """
-    unpublished = prepared.unpublished(question, prepared.cluster.workloads, wave.nodes)
-    order = [node.name for node in wave.nodes]
-    opted_in, live_nodes = prepared.stage().opted_in, prepared.live_nodes
-    early: dict[str, str] = {}
-    for namespace, entry in sorted(unpublished.items()):
-        if namespace in wave.namespaces and not entry.nodes:
-            early |= dict.fromkeys(entry.workloads, f"{entry.reason}: {AGAIN}")
-        elif namespace in opted_in:
-            early |= dict.fromkeys(entry.drained_early(order, live_nodes), entry.message)
-    return early
 
 
 def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
