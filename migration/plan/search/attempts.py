@@ -90,18 +90,26 @@ class WaveSearch:
             return attempt or self._with_one_part(moment, None)
         waits = False
         for nodes in rounds(self._ordered(moment), self._policy):
-            if nodes[0].has_work and not waits and self._servable(moment, frozenset()):
+            if nodes[0].has_work and not waits:
                 # Namespaces with nodes do not wait for the Jobs of others.
-                attempt = self._try(moment, (), len(moment.parts))
+                waits, attempt = True, self._find_alone(moment)
                 if attempt is not None or self._stops():
-                    return attempt and self._with_losses(moment, attempt)
-            waits = waits or nodes[0].has_work
+                    return attempt
             attempt = self._find_among(moment, nodes)
             if attempt is not None and not attempt.parts:
                 attempt = self._with_one_part(moment, attempt)
             if attempt is not None or self._stops():
                 return attempt and self._with_losses(moment, attempt)
-        return None
+        # No node can be drained before a namespace moves, as where a wave has ended between both.
+        return None if waits or self._policy.leaves_nodes else self._find_alone(moment)
+
+    def _find_alone(self, moment: Moment) -> Attempt | None:
+        """Return a wave of namespaces alone, for those with a node that serves them; None where none fits."""
+        obstacle, attempt = self.obstacle, None
+        if self._servable(moment, frozenset()) and not self._stops():
+            attempt = self._try(moment, (), len(moment.parts)) or self._with_one_part(moment, None)
+        self.obstacle = obstacle or self.obstacle
+        return attempt and self._with_losses(moment, attempt)
 
     def _with_one_part(self, moment: Moment, attempt: Attempt | None) -> Attempt | None:
         """Return a wave with the first part that fits by itself, since those before it in their order may not.

@@ -113,6 +113,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """Return the number of nodes of a side that are lost together, as a trial after each wave."""
         return with_spare(self).spare_nodes if self.notes_loss else self.spare_nodes
 
+    @property
+    def leaves_nodes(self) -> bool:
+        """Return True if some nodes have no wave, whatever fits."""
+        return self.leaves_work or self.leaves_endless
+
     def leaves_nothing(self, nodes: Sequence[Candidate]) -> bool:
         """Return True if there are none of the nodes that are to be left, so that the next policy is the same."""
         if self.leaves_work:
