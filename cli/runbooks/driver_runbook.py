@@ -11,6 +11,7 @@ from typing import Final
 from cli.runbooks.mapping_runbook import chart_mapping_lines
 from cli.runbooks.shell import command, comment, head, quoted
 from findings.text import count_text, join_names, reference_text
+from migration.plan.facts.confirmed import DRIVER_FLAG, REPOSITORY
 from migration.plan.facts.driver_release import CHART, CHART_VERSION, FORMER_CHART
 from migration.plan.facts.vendors import (
     HAMI_DRIVER,
@@ -80,9 +81,13 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
         yield from _affinity_lines(values)
     yield from _release_notes(release)
     if release is not None:
+        where = "the repository" if release.in_repository else DRIVER_VALUES
         yield from _restart_lines(plan.driver_nodes.get(driver, DriverNodes()))
-        yield from _release_toleration_lines(values)
-        yield from _release_affinity_lines(values)
+        yield from _release_toleration_lines(values, where)
+        yield from _release_affinity_lines(values, where)
+        if release.in_repository:
+            yield from _repository_lines(release, key, value)
+            return
         yield from _values_lines(release)
     words = command(
         *(_install() if release is None else _upgrade(release)),
@@ -96,8 +101,22 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
 
 
 def upgraded_release(plan: Plan) -> DriverRelease | None:
-    """Return the release of NVIDIA's driver that `prepare.sh` upgrades; None for a new one, or without that driver."""
-    return plan.driver_release if NVIDIA in plan.drivers else None
+    """Return the release of NVIDIA's driver that `prepare.sh` upgrades; None for a new one, or without that driver.
+
+    One with its values in a repository is upgraded by nobody here.
+    """
+    release = plan.driver_release if NVIDIA in plan.drivers else None
+    return None if release is None or release.in_repository else release
+
+
+def release_texts(plan: Plan) -> Iterator[str]:
+    """Yield the lines for the page beside the scripts about a release that the cluster has already."""
+    release = plan.driver_release if NVIDIA in plan.drivers else None
+    if release is not None and release.in_repository:
+        yield f"It stops until the DaemonSet of the DRA driver in {release.namespace} has the values that it names: set them in the repository."
+    elif release is not None:
+        yield f"It prints the values of Helm release {release.namespace}/{release.name}, and stops until those that it has to keep are in"
+        yield f"`{DRIVER_VALUES}` in this folder."
 
 
 def _by_hand_lines(driver: str, label: str, values: DriverValues) -> Iterator[str]:
@@ -217,13 +236,13 @@ def _affinity_lines(values: DriverValues) -> Iterator[str]:
         )
 
 
-def _release_affinity_lines(values: DriverValues) -> Iterator[str]:
-    """Yield comments on the affinity in the saved values of a release, for nodes without the labels of the chart's."""
+def _release_affinity_lines(values: DriverValues, where: str) -> Iterator[str]:
+    """Yield comments on the affinity in the kept values of a release, for nodes without the labels of the chart's."""
     if values.unlabelled_nodes:
         yield comment(
             f"{join_names(values.unlabelled_nodes)} {'has' if len(values.unlabelled_nodes) == 1 else 'have'} no label that the chart's own affinity requires: unless the release has another"
         )
-        yield f"# one, {_AFFINITY_VALUE} in {DRIVER_VALUES} has to be null; the node selector chooses the driver's nodes."
+        yield f"# one, {_AFFINITY_VALUE} in {where} has to be null; the node selector chooses the driver's nodes."
 
 
 def _node_flags(values: DriverValues) -> tuple[str, ...]:
@@ -242,10 +261,10 @@ def _toleration_flags(values: DriverValues) -> tuple[str, ...]:
     return (f"--set-json={TOLERATIONS_VALUE}={_json(values.tolerations)}",)
 
 
-def _release_toleration_lines(values: DriverValues) -> Iterator[str]:
-    """Yield the tolerations that the saved values of a release have to have."""
+def _release_toleration_lines(values: DriverValues, where: str) -> Iterator[str]:
+    """Yield the tolerations that the kept values of a release have to have."""
     if values.tolerations:
-        yield f"# For the taints of its nodes, {TOLERATIONS_VALUE} in {DRIVER_VALUES} needs:"
+        yield f"# For the taints of its nodes, {TOLERATIONS_VALUE} in {where} needs:"
         yield comment(f"  {_json(values.tolerations)}")
 
 
@@ -269,10 +288,47 @@ def held_lines(plan: Plan) -> list[str]:
     return [*lines, "exit 1"]
 
 
+def _repository_lines(release: DriverRelease, key: str, value: str) -> Iterator[str]:
+    """Yield the values for a repository, and the lines that stop the script until the cluster shows them.
+
+    The chart's DaemonSet has a container `gpus` once it serves GPUs.
+
+    Source: kubernetes-sigs/dra-driver-nvidia-gpu, deployments/helm, templates/kubeletplugin.yaml.
+
+    Args:
+        release: The release.
+        key: The key of the label of the driver's nodes.
+        value: The value of that label.
+    """
+    selector = f"{SELECTOR_VALUE}: {{{json.dumps(key)}: {json.dumps(value)}}}"
+    settings = ("resources.gpus.enabled: true", "gpuResourcesEnabledOverride: true", selector)
+    yield "# Set these values in the repository, beside those that the release has, and let it roll out:"
+    yield from (comment(f"  {setting}") for setting in settings)
+    fields = rf'{{.nodeSelector.{key.replace(".", chr(92) + ".")}}}{{" "}}{{.containers[*].name}}{{"\n"}}'
+    look_up = command(
+        *("kubectl", "get", "daemonsets", f"--namespace={release.namespace}"),
+        f"--output=jsonpath={{range .items[*].spec.template.spec}}{fields}{{end}}",
+    )
+    is_there = command("grep", "--extended-regexp", rf"^{value} (.* )?gpus( |$)")
+    message = (
+        f"held: no DaemonSet of namespace {release.namespace} has the node selector {key}={value} and a container gpus: "
+        f"set {'; '.join(settings)} in the repository, and run this again once it is rolled out"
+    )
+    yield "# This script stops until the DaemonSet has the node selector and serves GPUs:"
+    yield f'selected="$({look_up})"'
+    yield f'if ! {is_there} <<< "$selected" > /dev/null; then'
+    yield f"  echo {quoted(message)} >&2"
+    yield "  exit 1"
+    yield "fi"
+
+
 def _values_lines(release: DriverRelease) -> Iterator[str]:
     """Yield the lines that stop the script until a person has read and saved a release's values."""
     words = ("helm", "get", "values", release.name, f"--namespace={release.namespace}")
     show = command(*words, "--output=yaml")
+    in_repository = f"{DRIVER_FLAG} {REPOSITORY}{release.namespace}/{release.name}"
+    yield "# Where helm knows no such release, since Argo CD renders its chart, for example, plan again with"
+    yield comment(f"{in_repository}: it changes nothing of the driver then.")
     yield "# Whoever may write Secrets in its namespace can write its values: read them, and save what you know."
     yield "# nvidiaDriverRoot is one of them: without it the / of the chart counts, and no device is published where the GPU"
     yield f"# driver is elsewhere, such as in {DRIVER_ROOT} with the Operator's driver container."

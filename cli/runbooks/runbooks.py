@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from cli.runbooks.driver_runbook import (
-    DRIVER_VALUES,
     driver_lines,
     held_lines,
     label_lines,
+    release_texts,
     upgraded_release,
 )
 from cli.runbooks.evicted_runbook import lasting_lines
@@ -236,9 +236,7 @@ def _readme_start(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
             yield "takes the younger, so pods for whole devices would come there. An upgrade of that chart sets it again: run"
             yield "`prepare.sh` after each."
     yield "Before the first wave run `prepare.sh`, which installs drivers that wait for their node label."
-    if (release := upgraded_release(plan)) is not None:
-        yield f"It prints the values of Helm release {_cell(release.namespace)}/{_cell(release.name)}, and stops until those that it has to keep are in"
-        yield f"`{DRIVER_VALUES}` in this folder."
+    yield from release_texts(plan)
     yield from _readme_lasting(plan)
 
 

@@ -174,7 +174,8 @@ def _driver(driver: str, label: str, namespace: str) -> dict[str, Any]:
     spec = {
         "nodeSelector": {key: value},
         "tolerations": [{"operator": "Exists"}],
-        "containers": [{"name": "driver", "image": "registry.internal/driver:1"}],
+        # As in NVIDIA's chart, where it is the container for GPUs.
+        "containers": [{"name": "gpus", "image": "registry.internal/driver:1"}],
         "volumes": [{"name": "registry", "hostPath": {"path": _REGISTRY}}],
     }
     return {

@@ -154,7 +154,7 @@ def test_with_none_a_release_is_installed_and_the_plugin_is_kept_away(tmp_path: 
     ("flags", "message"),
     [
         (("--driver-release", "team/gpus"), "it shows ai-team/gpus"),
-        (("--driver-release", "$(reboot)"), "is NAMESPACE/NAME or none"),
+        (("--driver-release", "$(reboot)"), "repository:NAMESPACE/NAME or none, not"),
         (("--gpu-operator", "latest"), "is a version such as v26.3.1"),
     ],
 )
@@ -172,3 +172,44 @@ def test_no_script_reuses_values(tmp_path: Path) -> None:
 
     for path in (tmp_path / "plan").rglob("*.sh"):
         assert "--reuse-values" not in path.read_text()
+
+
+def test_a_driver_whose_values_are_in_a_repository_is_awaited(tmp_path: Path) -> None:
+    """Argo CD renders its chart, so helm knows no release of it: none would install a second driver."""
+    proposed = call(tmp_path, [driver("dra")])
+    assert "(repository:dra/gpus where its values are in a repository" in "".join(
+        entry["fix"] for entry in document(tmp_path)["held"]
+    )
+    assert 1 == proposed.exit_code
+
+    result = call(tmp_path, [driver("dra")], "--driver-release", "repository:dra/gpus")
+
+    assert 0 == result.exit_code, result.stdout
+    assert document(tmp_path)["driverRelease"]["inRepository"]
+    assert "driver-values.yaml" not in text(tmp_path, "README.md")
+    assert "DaemonSet of the DRA driver in dra has the values" in text(tmp_path, "README.md")
+    assert '#   kubeletPlugin.nodeSelector: {"nvidia.com/dra-kubelet-plugin": "true"}' in text(
+        tmp_path, "prepare.sh"
+    )
+    for shown in ("", "true compute-domains", "false gpus", " compute-domains gpus"):
+        held = run_script(tmp_path, "prepare.sh", _shows(shown))
+        assert 1 == held.returncode, shown
+        assert "resources.gpus.enabled: true" in held.stderr
+    for shown in ("\ntrue compute-domains gpus\n", "true gpus"):
+        ran = run_script(tmp_path, "prepare.sh", _shows(shown))
+        assert 0 == ran.returncode, ran.stderr
+    assert [] == [line for line in calls(tmp_path) if line.startswith("helm")]
+    looks = {line for line in calls(tmp_path) if "get daemonsets" in line}
+    assert all("--namespace=dra" in line for line in looks)
+    assert looks
+
+
+def test_a_driver_of_another_namespace_is_not_the_one_of_the_repository(tmp_path: Path) -> None:
+    result = call(tmp_path, [driver("dra")], "--driver-release", "repository:team/gpus")
+
+    assert 2 == result.exit_code
+    assert "it shows dra/gpus" in result.stderr
+
+
+def _shows(line: str) -> dict[str, str]:
+    return {"kubectl": f"""case "$*" in *"get daemonsets"*) printf '{line}' ;; esac"""}

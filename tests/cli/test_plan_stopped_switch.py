@@ -54,4 +54,3 @@ def test_a_namespace_that_fits_alone_moves_before_one_that_does_not(tmp_path: Pa
     assert [([], ["team-0"])] == waves(plan)
     assert "no devices" in held_objects(plan)["Node//hami-1"]
     assert "no devices" in held_objects(plan)["Namespace//team-1"]
-

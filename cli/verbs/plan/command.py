@@ -24,7 +24,13 @@ from cli.verbs.plan.page import format_plan_page
 from kube.errors import ConfigError
 from kube.manifests.dump import dump_yaml
 from migration.assessment.blockers import TIME_SLICING, WHOLE
-from migration.plan.facts.confirmed import DRIVER_FLAG, NONE, OPERATOR_FLAG, Confirmation
+from migration.plan.facts.confirmed import (
+    DRIVER_FLAG,
+    NONE,
+    OPERATOR_FLAG,
+    REPOSITORY,
+    Confirmation,
+)
 from migration.plan.facts.environment import KUSTOMIZE
 from migration.plan.facts.vendors import is_operator_version
 from migration.plan.model.plan import is_name, is_namespace
@@ -72,10 +78,11 @@ class _Percentage(click.IntRange):
 )
 @click.option(
     "--driver-release",
-    metavar="NAMESPACE/NAME|none",
+    metavar="[repository:]NAMESPACE/NAME|none",
     default="",
-    help="The Helm release of NVIDIA's DRA driver that the cluster has, or none. What a snapshot shows only "
-    "proposes one, since whoever may write in a namespace can write that.",
+    help="The Helm release of NVIDIA's DRA driver that the cluster has, or none; with repository: where you change its "
+    "values in a repository, as for Argo CD. What a snapshot shows only proposes one, since whoever may write in a "
+    "namespace can write that.",
 )
 @click.option(
     "--gpu-operator",
@@ -203,9 +210,11 @@ def plan(
 
 
 def _confirmation(driver_release: str, gpu_operator: str) -> Confirmation:
-    namespace, _, name = driver_release.partition("/")
+    namespace, _, name = driver_release.removeprefix(REPOSITORY).partition("/")
     if driver_release not in {"", NONE} and not (is_namespace(namespace) and is_name(name)):
-        raise click.UsageError(f"{DRIVER_FLAG} is NAMESPACE/NAME or {NONE}, not {driver_release}")
+        raise click.UsageError(
+            f"{DRIVER_FLAG} is NAMESPACE/NAME, {REPOSITORY}NAMESPACE/NAME or {NONE}, not {driver_release}"
+        )
     if gpu_operator not in {"", NONE} and not is_operator_version(gpu_operator):
         raise click.UsageError(
             f"{OPERATOR_FLAG} is a version such as v26.3.1, or {NONE}, not {gpu_operator}"

@@ -63,7 +63,12 @@ _UNTOUCHED: Final = (
 @click.option("--keep-free", metavar="PERCENT", default="0", show_default=True, help="As of plan.")
 @click.option("--spare-nodes", type=click.IntRange(min=0), metavar="N", help="As of plan.")
 @click.option("--time-slicing", metavar="hold|whole", default="", help="As of plan.")
-@click.option("--driver-release", metavar="NAMESPACE/NAME|none", default="", help="As of plan.")
+@click.option(
+    "--driver-release",
+    metavar="[repository:]NAMESPACE/NAME|none",
+    default="",
+    help="As of plan.",
+)
 @click.option(
     "--driver-values",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),

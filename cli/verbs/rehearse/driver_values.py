@@ -8,7 +8,7 @@ import yaml
 
 from cli.runbooks.driver_runbook import DRIVER_VALUES, upgraded_release
 from findings.text import printable
-from migration.plan.facts.confirmed import NONE
+from migration.plan.facts.confirmed import NONE, REPOSITORY
 from migration.plan.model.plan import Plan
 
 FLAG: Final = "--driver-values"
@@ -21,12 +21,12 @@ def read_driver_values(path: Path, release: str) -> bytes:
 
     Args:
         path: The file.
-        release: The release that was confirmed; `none` or empty without one.
+        release: The release that was confirmed, as the value of its flag; `none` or empty without one.
 
     Raises:
         click.UsageError: There is no release, or the file is too large, or no YAML object.
     """
-    if release in {"", NONE}:
+    if release in {"", NONE} or release.startswith(REPOSITORY):
         raise click.UsageError(_NO_USE)
     with path.open("rb") as file:
         content = file.read(_MAX_BYTES + 1)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from findings.text import join_names
 from kube.errors import ConfigError
@@ -19,6 +20,8 @@ from migration.plan.model.plan import DriverRelease, Held, Proposal, is_name, is
 
 NONE: Final = "none"
 """The value of a flag that says that there is no such release."""
+REPOSITORY: Final = "repository:"
+"""The prefix of a release whose values a person changes in a repository, as for Argo CD."""
 DRIVER_FLAG: Final = "--driver-release"
 OPERATOR_FLAG: Final = "--gpu-operator"
 _DRIVER: Final = f"Driver//{NVIDIA}"
@@ -34,7 +37,7 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
     """The words of a person.
 
     Attributes:
-        driver_release: `namespace/name` or `none`; empty where nothing was said.
+        driver_release: `namespace/name`, with `repository:` before it or without, or `none`; empty where nothing was said.
         gpu_operator: A version or `none`; empty where nothing was said.
     """
 
@@ -89,8 +92,8 @@ def read_releases(objects: Sequence[SourceObject], confirmation: Confirmation) -
 
 def _confirmed(drivers: Mapping[str, DriverRelease], value: str) -> DriverRelease:
     for release in drivers.values():
-        if f"{release.namespace}/{release.name}" == value:
-            return release
+        if f"{release.namespace}/{release.name}" == value.removeprefix(REPOSITORY):
+            return replace(release, in_repository=value.startswith(REPOSITORY))
     releases = sorted({f"{release.namespace}/{release.name}" for release in drivers.values()})
     others = f"it shows {', '.join(releases[:_SHOWN])}" if releases else "it shows none"
     raise ConfigError(
@@ -136,6 +139,8 @@ def _held_step(subject: str, what: str, proposals: Sequence[Proposal]) -> Held:
     sources = join_names([entry.source for entry in proposals], _SHOWN)
     values = list(dict.fromkeys(entry.value for entry in proposals))[:_SHOWN]
     flags = ", ".join(f"{proposals[0].flag} {value}" for value in values)
+    if subject == _DRIVER:
+        flags += f" ({REPOSITORY}{values[0]} where its values are in a repository, as for Argo CD)"
     commands = ", ".join(dict.fromkeys(filter(None, map(show_values, proposals[:_SHOWN]))))
     look = f"look at {commands or 'helm list --all-namespaces'}; "
     return Held(

@@ -348,11 +348,12 @@ class DriverNodes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DriverRelease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A Helm release of NVIDIA's DRA driver that the cluster has already.
+    """A release of NVIDIA's DRA driver that the cluster has already.
 
     Attributes:
         chart: The name of its chart, which other versions do not have.
         waits_for_label: Its DaemonSet runs on nodes with the label of the driver only.
+        in_repository: A person changes its values in a repository, as for Argo CD, and no command of Helm does.
     """
 
     namespace: str
@@ -360,6 +361,7 @@ class DriverRelease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     chart: str
     version: str
     waits_for_label: bool
+    in_repository: bool = False
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
