@@ -115,7 +115,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def leaves_nodes(self) -> bool:
-        """Return True if some nodes have no wave, whatever fits."""
+        """Return True if some nodes are left without a wave."""
         return self.leaves_work or self.leaves_endless
 
     def leaves_nothing(self, nodes: Sequence[Candidate]) -> bool:
