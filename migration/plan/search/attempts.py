@@ -104,7 +104,7 @@ class WaveSearch:
         return None if waits or self._policy.leaves_nodes else self._find_alone(moment)
 
     def _find_alone(self, moment: Moment) -> Attempt | None:
-        """Return a wave of namespaces alone, of those with a switched node; None where none fits."""
+        """Return a wave without nodes, of namespaces alone; None without one."""
         obstacle, attempt = self.obstacle, None
         if self._servable(moment, frozenset()) and not self._stops():
             attempt = self._try(moment, (), len(moment.parts)) or self._with_one_part(moment, None)
