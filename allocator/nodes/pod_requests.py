@@ -75,6 +75,11 @@ def pod_request(pod: Pod) -> PodRequest:
     )
 
 
+def requested_amounts(pod: Pod) -> ResourceAmounts:
+    """Return the amounts of `pod_request` alone."""
+    return read_amounts(_pod_requests(pod, _NO_DEFAULTS))
+
+
 def _pod_requests(pod: Pod, defaults: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
     """Return the requests of a pod by resource.
 

@@ -24,9 +24,6 @@ from contextlib import aclosing
 from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-import msgspec
-
-from kube.api import meta
 from kube.api.meta import version_number
 from kube.api.urls import Resource
 from kube.client.client import Client
@@ -36,7 +33,7 @@ from kube.errors import KubeError
 from kube.logs import get_logger
 from kube.runtime.availability import Availability, refusal
 from kube.runtime.informer_settings import DEFAULTS, InformerSettings
-from kube.runtime.stores import Handler, Key, Projection, Store
+from kube.runtime.stores import Handler, Identity, Key, Projection, Store, read_identity
 
 T = TypeVar("T")
 
@@ -47,10 +44,6 @@ An answer that cannot be read (200) is none of them: the same request would get 
 """
 
 log = get_logger()
-
-
-class _Head(meta.ApiStruct, frozen=True, kw_only=True):
-    metadata: meta.ObjectMeta = meta.ObjectMeta()
 
 
 class Informer:
@@ -160,13 +153,13 @@ class Informer:
 
     def put(self, raw: bytes) -> None:
         """Take an object as a write returned it, unless it was deleted or changed since."""
-        metadata = _head(raw)
-        version = version_number(metadata.resource_version)
+        identity = read_identity(raw)
+        version = version_number(identity.resource_version)
         if version <= version_number(self._version):
             return  # Whatever happened up to this version is known already.
-        if version > self._written.get(_key(metadata), 0):
-            self._take(raw)
-            self._written[_key(metadata)] = version
+        if version > self._written.get(identity.key, 0):
+            self._take(raw, identity)
+            self._written[identity.key] = version
             self._announce()
 
     def has_seen(self, versions: Mapping[Key, str]) -> bool:
@@ -218,7 +211,7 @@ class Informer:
         async with aclosing(pages):
             async for page in pages:
                 self._note_contact()
-                keys.update([_key(self._take_unless_outdated(bytes(raw))) for raw in page.items])
+                keys.update([self._take_unless_outdated(bytes(raw)).key for raw in page.items])
                 version = page.resource_version
         newer = {key for key, at in self._written.items() if at > version_number(version)}
         self.is_listing = True
@@ -275,33 +268,31 @@ class Informer:
     def _apply(self, event: WatchEvent) -> None:
         raw = bytes(event.object)
         is_there = event.type in {"ADDED", "MODIFIED"}
-        metadata = self._take_unless_outdated(raw) if is_there else _head(raw)
-        key = _key(metadata)
-        if event.type == "DELETED" and not self._is_outdated(key, metadata.resource_version):
+        identity = self._take_unless_outdated(raw) if is_there else read_identity(raw)
+        key = identity.key
+        if event.type == "DELETED" and not self._is_outdated(key, identity.resource_version):
             self._forget(key)
         if not self._is_outdated_list:  # Or the list that a refresh asked for would be left out.
-            self._version = metadata.resource_version or self._version
+            self._version = identity.resource_version or self._version
         self._announce()
 
-    def _take_unless_outdated(self, raw: bytes) -> meta.ObjectMeta:
-        metadata = _head(raw)
-        if self._written and self._is_outdated(_key(metadata), metadata.resource_version):
-            return metadata
-        return self._take(raw)
+    def _take_unless_outdated(self, raw: bytes) -> Identity:
+        identity = read_identity(raw)
+        if not (self._written and self._is_outdated(identity.key, identity.resource_version)):
+            self._take(raw, identity)
+        return identity
 
-    def _take(self, raw: bytes) -> meta.ObjectMeta:
-        """Project an object, unless this version of it was projected, and return its metadata."""
-        metadata = _head(raw)
-        key = _key(metadata)
-        if self._versions.get(key) == metadata.resource_version != "":
-            return metadata
+    def _take(self, raw: bytes, identity: Identity) -> None:
+        """Project an object, unless this version of it was projected."""
+        key = identity.key
+        if self._versions.get(key) == identity.resource_version != "":
+            return
         values = [(store, store.project(key, raw)) for store in self._stores.values()]
         if any(value is not None for _, value in values):
-            self._versions[key] = metadata.resource_version
+            self._versions[key] = identity.resource_version
         else:
             self._versions.pop(key, None)
         self._replace(key, values)
-        return metadata
 
     def _forget(self, key: Key) -> None:
         self._versions.pop(key, None)
@@ -486,14 +477,3 @@ async def wait_synced(subscriptions: Iterable[Subscription[Any]]) -> None:
     """Return once the first lists of all subscriptions are complete."""
     for subscription in subscriptions:
         await subscription.synced.wait()
-
-
-def _key(metadata: meta.ObjectMeta) -> Key:
-    return metadata.namespace, metadata.name
-
-
-def _head(raw: bytes) -> meta.ObjectMeta:
-    try:
-        return meta.decode(raw, _Head).metadata
-    except msgspec.DecodeError as error:
-        raise KubeError(f"an object without readable metadata: {error}", status=200) from error

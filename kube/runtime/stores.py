@@ -11,6 +11,7 @@ import msgspec
 
 from kube.api import meta
 from kube.api.urls import Resource
+from kube.errors import KubeError
 from kube.logs import get_logger
 
 T = TypeVar("T")
@@ -73,3 +74,32 @@ class Change(NamedTuple, Generic[T]):
     key: Key
     old: T | None
     new: T | None
+
+
+class Identity(meta.ApiStruct, frozen=True, kw_only=True):
+    """The name and version of an object."""
+
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+
+class _Head(meta.ApiStruct, frozen=True, kw_only=True):
+    metadata: Identity = Identity()
+
+
+def read_identity(raw: bytes) -> Identity:
+    """Read the identity of an object.
+
+    Raises:
+        KubeError: It has no readable metadata.
+    """
+    try:
+        return meta.decode(raw, _Head).metadata
+    except msgspec.DecodeError as error:
+        raise KubeError(f"an object without readable metadata: {error}", status=200) from error

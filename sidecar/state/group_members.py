@@ -13,6 +13,7 @@ from kube.api.meta import ObjectMeta, decode
 from kube.api.urls import POD_GROUPS, PODS
 from kube.runtime.informers import InformerFactory, Subscription
 from sidecar.plan.group_claims import group_of
+from sidecar.state.projections import decode_pod
 
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 """Phases of pods that have ended."""
@@ -21,7 +22,7 @@ NO_PODS: Final[Mapping[str, Pod]] = {}
 
 def project_member(raw: bytes) -> Pod | None:
     """Project a Pod to its claims, its node and its group; None for a pod without a group."""
-    pod = decode(raw, Pod)
+    pod = decode_pod(raw)
     metadata, spec, status = pod.metadata, pod.spec, pod.status or PodStatus()
     if not pod_group_name(pod):
         return None

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from allocator.nodes.amounts import CPU, MEMORY
-from allocator.nodes.pod_requests import pod_request
+from allocator.nodes.pod_requests import requested_amounts
 from clusterstate.kinds import Kind
 from clusterstate.parameter_bounds import bounded_config, bounded_spec
 from clusterstate.projections import PROJECTIONS
@@ -23,10 +23,14 @@ from kube.api.ownership import AllocatorOwnership
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimStatus
 from kube.names import SCHEDULER_NAME, STRATEGY_ANNOTATION
 from kube.quantity import Quantity
+from kube.runtime.shared_decoder import SharedDecoder
 from kube.runtime.stores import Projection
 from quotas.gates.counted_objects import counted_pod, has_keys
 from sidecar.ownership.fence import Binding
 from sidecar.state.quota_charges import promised_names
+
+decode_pod: Final = SharedDecoder(Pod)
+"""Decodes a Pod for the projections of all parts of the sidecar."""
 
 
 def project_claim(raw: bytes) -> ResourceClaim:
@@ -72,7 +76,7 @@ def project_pod(raw: bytes) -> Pod | None:
     Its CPU and memory become requests of the pod as a whole. A claim for extended resources is made by the
     scheduler, and only the status of the pod names it.
     """
-    pod = decode(raw, Pod)
+    pod = decode_pod(raw)
     spec, status = pod.spec, pod.status or PodStatus()
     if not spec.resource_claims and status.extended_resource_claim_status is None:
         return None
@@ -116,7 +120,7 @@ def project_quota_pod(raw: bytes, bridge_scheduler: str = SCHEDULER_NAME) -> Pod
     Args:
         bridge_scheduler: schedulerName of the bridge; its pods get claims from no other scheduler.
     """
-    pod = counted_pod(decode(raw, Pod), bridge_scheduler)
+    pod = counted_pod(decode_pod(raw), bridge_scheduler)
     if pod is None or not (has_keys(pod.spec) or promised_names(pod)):
         return None
     metadata, spec, status = pod.metadata, pod.spec, pod.status or PodStatus()
@@ -148,7 +152,7 @@ def _controller_of(metadata: ObjectMeta) -> tuple[OwnerReference, ...] | None:
 
 
 def _requests_of(pod: Pod) -> ResourceRequirements:
-    amounts = pod_request(pod).amounts
+    amounts = requested_amounts(pod)
     return _pod_requests(amounts.cpu_milli, amounts.memory)
 
 
