@@ -51,6 +51,8 @@ def find_constraint_relaxations(
             for request in alternatives
             if applies(constraint, request)
         ]
+        if not constrained_requests:
+            continue  # It names no request that there is, so it keeps no device away.
         wider = _WIDER_PLACES.get(constraint.match_attribute or "")
         for other, cost in _other_attributes(name, wider, constrained_requests, nodes):
             detail = f"write {kind} {other} for {name}{_place(field, constraint, claim)}"

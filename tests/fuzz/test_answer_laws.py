@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 from aiohttp.http_exceptions import BadHttpMessage
 
+from admission.review import MAX_PARTS
 from admission.webhook_configuration import VALIDATE_OBJECTS_PATH
 from testing.builders import gpus, pod
 from testing.documents import Document
@@ -77,6 +78,11 @@ RIGHT = (
     ),
     Right("refused with a cause", answer(**REFUSED)),
     Right("a long warning", answer(warnings=["a" * 500])),
+    Right(
+        "of too many parts only the head is read",
+        answer(warnings=["not validated"]),
+        post_call(b'{"a": ' + b"[]" * (MAX_PARTS + 1) + b"}", "many parts"),
+    ),
     Right("no review", answer(400, b"no")),
     Right("too large", answer(413, b"no")),
     Right("HTTP is wrong", answer(415, b"no"), ODD),

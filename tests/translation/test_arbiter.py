@@ -194,6 +194,16 @@ def test_conflicts(case: Conflict) -> None:
     assert case.want == tuple(finding_texts(arbiter.check_conflicts(asking)))
 
 
+def test_a_key_of_a_tenant_is_shown_as_one_line_of_text() -> None:
+    amounts = {"nvidia.com/mig-\0": 1, "vke.volcengine.com/mgpu-memory": 1}
+    asking = legacy_pod(pod_view(pod(container(amounts=amounts))))
+
+    details = [finding.detail for finding in arbiter.check_conflicts(asking)]
+
+    assert len(details) == 1
+    assert all(detail.isprintable() for detail in details), details
+
+
 def test_other_vendors_keys_beside_koordinators_are_refused() -> None:
     outcome = translation_outcome(pod(koordinator_container(gpu=50, npu_core=1)))
 

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from findings.finding import Code, Finding, error
+from findings.text import printable
 from kube.api.core import Pod
 from kube.collections.latest import keep_latest
 from kube.quantity import ZERO
@@ -411,13 +412,13 @@ def _check_containers(pod: LegacyPod) -> Iterator[Finding]:
         shares = _SHARE_KEYS
         if first is None and tencent.VCUDA.cores in requested:
             first, shares = tencent.VCUDA.cores, _QGPU_KEYS
-        for key in requested if first is not None else ():
-            if key not in shares:
-                continue
+        if first is None:
+            continue
+        for key in filter(shares.__contains__, requested):
             yield error(
                 Code.AMBIGUOUS_OWNER,
                 container.limit_path(key),
-                f"stands beside {first} in one container, so it would get the GPUs of both",
+                f"stands beside {printable(first)} in one container, so it would get the GPUs of both",
                 "keep one of them",
             )
 

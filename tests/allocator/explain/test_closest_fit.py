@@ -335,6 +335,12 @@ ROWS: tuple[Row, ...] = (
         [claim(request("a"), request("b"), constraints=[match(PCIE)])],
     ),
     Row(
+        "request 4 devices",
+        "no constraint of a request that is not there",
+        FOUR,
+        [claim(request(count=5), constraints=[match(ROOT, "other")])],
+    ),
+    Row(
         "request 2 devices",
         "rather fewer devices than no constraint",
         FOUR,
