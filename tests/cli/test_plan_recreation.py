@@ -8,12 +8,14 @@ from typing import Any, Final
 
 import pytest
 
-from testing.documents import namespace
+from testing.builders import HAMI, hami_gpu
+from testing.documents import namespace, node, resource_slice
 from testing.migration import SHARE, hami_node, workload
-from testing.plan import planned, script
+from testing.plan import checks_before, planned, script
 
 SELECTOR: Final = {"matchLabels": {"app": "web"}}
 ON_DELETE: Final = {"updateStrategy": {"type": "OnDelete"}}
+LABEL: Final = "drawbridge.internal/translate"
 NOTE: Final = "no controller replaces the pods of {}"
 
 
@@ -394,3 +396,71 @@ def test_a_way_back_restarts_nothing_that_a_drain_has_given_keys_already(
 
     assert 0 == status, text
     assert is_restarted is ("rollout restart --namespace=team statefulset/web" in scripts.calls())
+
+
+def bare(node: str) -> dict[str, Any]:
+    """A pod without a controller."""
+    _, pod = workload("solo", SHARE, [node])
+    del pod["metadata"]["ownerReferences"]
+    return pod
+
+
+def bare_notes(plan: Mapping[str, Any]) -> dict[int, str]:
+    """Return the number of each wave to its note on pods that a drain stops at."""
+    return {
+        wave["wave"]: note
+        for wave in plan["waves"]
+        for note in wave["notes"]
+        if "nothing creates" in note
+    }
+
+
+def test_a_bare_pod_that_is_applied_again_with_its_opt_in_is_not_deleted_again(
+    tmp_path: Path,
+) -> None:
+    """The next wave had it deleted a second time, though it has claims and runs on a switched node by then."""
+    nodes = [hami_node("hami-0"), hami_node("hami-1"), namespace("team")]
+
+    plan = planned(tmp_path, [*nodes, bare("hami-1")], "--wave-nodes", 1)
+
+    assert ["hami-0", "hami-1"] == [wave["nodes"][0]["name"] for wave in plan["waves"]]
+    assert "by hand: delete Pod/team/solo-0" in script(tmp_path, "switch", 1)
+    assert {} == bare_notes(plan)
+    assert [0, 0] == [wave["movedPods"] for wave in plan["waves"]]
+    moved = {
+        check["object"]: check["message"]
+        for check in checks_before(tmp_path, [*nodes, bare("hami-0")], 2)
+        if "nothing creates" in check["message"]
+    }
+    assert {} == moved
+
+
+def test_a_bare_pod_of_the_first_wave_is_named_there_alone(tmp_path: Path) -> None:
+    nodes = [hami_node("hami-0"), hami_node("hami-1"), namespace("team")]
+    service = workload("web", SHARE, ["hami-1", "hami-1"])
+
+    plan = planned(tmp_path, [*nodes, bare("hami-0"), *service], "--wave-nodes", 1)
+
+    assert {1} == bare_notes(plan).keys()
+    assert "node hami-0: nothing creates team/solo-0 again" in bare_notes(plan)[1]
+
+
+def test_a_bare_pod_with_claims_on_a_switched_node_is_left_alone_by_a_plan_made_anew(
+    tmp_path: Path,
+) -> None:
+    pod = bare("hami-0")
+    (container,) = pod["spec"]["containers"]
+    container["resources"] = {"claims": [{"name": "gpu"}]}
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "solo"}]
+    switched = [
+        node("hami-0", {}, {"drawbridge.internal/dra-driver": HAMI, "gpu": "off"}, {}),
+        resource_slice(hami_gpu(), driver=HAMI, node="hami-0", name="slice-0"),
+    ]
+
+    plan = planned(
+        tmp_path, [*switched, hami_node("hami-1"), namespace("team", {LABEL: "true"}), pod]
+    )
+
+    assert [["hami-1"]] == [[entry["name"] for entry in wave["nodes"]] for wave in plan["waves"]]
+    assert {} == bare_notes(plan)
+    assert "solo" not in script(tmp_path, "switch", 1)

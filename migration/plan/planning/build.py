@@ -103,7 +103,6 @@ from migration.plan.search.unmovable import (
 )
 from migration.plan.search.wave_pods import (
     pod_keys,
-    with_bare_pods,
     with_kept_keys,
     with_leaving,
     with_pod_counts,
@@ -154,7 +153,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     names = {entry.object for entry in blocked}
     work, keys = prepared.work, pod_keys(prepared.groups)
     candidates = [
-        with_work(with_bare_pods(entry, prepared.evidence), work.get(entry.node.name, ()), keys)
+        with_work(entry, work.get(entry.node.name, ()), keys)
         for entry in candidates
         if f"Node//{entry.node.name}" not in names
     ]
@@ -254,16 +253,17 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             for wave, details, own_work in zip(
                 with_early_quotas(
                     with_cron_jobs(
-                        with_early_opt_ins(
-                            with_contended(
-                                *(waves.waves, waves.details, prepared.cluster.workloads),
-                                searched.usable,
-                                bound_pods=prepared.bound_pods,
-                            ),
-                            early,
+                        tuple(
+                            with_early_opt_ins(
+                                with_contended(
+                                    *(waves.waves, waves.details, prepared.cluster.workloads),
+                                    searched.usable,
+                                    bound_pods=prepared.bound_pods,
+                                ),
+                                early,
+                            )
                         ),
-                        prepared.cluster.workloads,
-                        prepared.groups,
+                        *(prepared.cluster.workloads, prepared.groups, searched.usable),
                     ),
                     early_quotas,
                     by_repository=question.form == KUSTOMIZE,

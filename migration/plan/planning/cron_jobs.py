@@ -1,14 +1,14 @@
 """CronJobs that start pods with devices while a plan is run. Pure."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from findings.text import printable
 from migration.assessment.evidence import mapping_at
-from migration.assessment.outcomes import AssessedWorkload
+from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
 from migration.plan.model.plan import Wave
 
@@ -18,34 +18,77 @@ _PATCH: Final = '--patch={"spec":{"suspend":true}}'
 
 
 def with_cron_jobs(
-    waves: Iterable[Wave], workloads: Iterable[AssessedWorkload], groups: Mapping[str, Workload]
+    waves: Sequence[Wave],
+    workloads: Iterable[AssessedWorkload],
+    groups: Mapping[str, Workload],
+    usable: Mapping[str, frozenset[str]],
 ) -> Iterator[Wave]:
-    """Yield the waves, the first with a note on each CronJob with devices that is not suspended.
+    """Yield the waves with a note on each CronJob with devices that is not suspended, on the first that it has to wait for.
 
-    The next pods of such a CronJob may begin on the nodes of any wave, before it and in it.
+    Its next pods may begin on nodes of a wave, before it and in it.
 
     Args:
         waves: The waves, in order.
         workloads: The assessed workloads, all with device keys.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
+        usable: Workload to the nodes that its pods may use today.
     """
-    notes = tuple(_notes(workloads, groups))
-    for number, wave in enumerate(waves):
-        yield replace(wave, notes=(*wave.notes, *notes)) if notes and not number else wave
-
-
-def _notes(workloads: Iterable[AssessedWorkload], groups: Mapping[str, Workload]) -> Iterator[str]:
+    notes: dict[int, list[str]] = {}
     for workload in workloads:
         group = groups.get(workload.key.reference)
         schedule = _schedule(group) if group is not None else ""
-        if schedule:
-            key = workload.key
-            namespace = f"--namespace={key.namespace}"
-            suspend = shlex.join(("kubectl", "patch", "cronjob", key.name, namespace, _PATCH))
-            yield (
-                f"{key.reference} starts pods with devices at {schedule}: run the switch.sh of each wave between two runs, "
-                f"or suspend it first ({suspend}) and set suspend to false after the last wave"
+        nodes = usable.get(workload.key.reference, frozenset()) | _own_nodes(group)
+        numbers = _touching(workload, nodes, waves) if schedule else []
+        if numbers:
+            which = f"wave {', '.join(map(str, numbers))}"
+            if len(numbers) == len(waves):
+                which = "each wave"
+            notes.setdefault(numbers[0], []).append(
+                _note(workload, schedule, which, last=numbers[-1])
             )
+    for wave in waves:
+        yield replace(wave, notes=(*wave.notes, *notes.get(wave.wave, ())))
+
+
+def _touching(
+    workload: AssessedWorkload, nodes: Collection[str], waves: Iterable[Wave]
+) -> list[int]:
+    """Return the numbers of the waves with nodes that the next pods of a workload may use.
+
+    Once these get claims they begin on switched nodes only. Where nobody knows their devices, all waves count.
+    """
+    numbers = []
+    for wave in waves:
+        if workload.result is None or any(node.name in nodes for node in wave.nodes):
+            numbers.append(wave.wave)
+        if workload.outcome is not Outcome.NATIVE and workload.key.namespace in wave.namespaces:
+            break
+    return numbers
+
+
+def _own_nodes(group: Workload | None) -> frozenset[str]:
+    """Return the nodes of the pods of a workload."""
+    pods = group.pods if group is not None else ()
+    names = (mapping_at(pod.document, "spec").get("nodeName") for pod in pods)
+    return frozenset(name for name in names if isinstance(name, str) and name)
+
+
+def _note(workload: AssessedWorkload, schedule: str, which: str, *, last: int) -> str:
+    """Return the note on a CronJob.
+
+    Args:
+        workload: The CronJob.
+        schedule: Its schedule.
+        which: The waves that it has to wait for, as text.
+        last: The number of the last of them.
+    """
+    key = workload.key
+    namespace = f"--namespace={key.namespace}"
+    suspend = shlex.join(("kubectl", "patch", "cronjob", key.name, namespace, _PATCH))
+    return (
+        f"{key.reference} starts pods with devices at {schedule}: run the switch.sh of {which} between two runs, "
+        f"or suspend it first ({suspend}) and set suspend to false after wave {last}"
+    )
 
 
 def _schedule(group: Workload) -> str:

@@ -179,7 +179,7 @@ class Placer:
         pods = (
             _on_nodes(pod, (*reachable.get(pod.key, ()), *named_nodes.get(pod.key, ())))
             for workload in workloads
-            for pod in _pods_of(workload, unrestarted)
+            for pod in _pods_of(workload, unrestarted, ending)
             if pod.key not in left_out
         )
         self.pods = tuple(islice(pods, MAX_ALL_PODS))
@@ -474,12 +474,14 @@ class Placer:
         return self._shapes[pod.key], (spec.node_selector or {}).get(STAGE, ""), spec.node_name
 
 
-def _pods_of(workload: AssessedWorkload, unrestarted: Collection[PodKey]) -> Iterator[PlannedPod]:
+def _pods_of(
+    workload: AssessedWorkload, unrestarted: Collection[PodKey], ending: Collection[PodKey]
+) -> Iterator[PlannedPod]:
     """Yield the pods of a workload; a CronJob without a run has none."""
     if workload.key.kind == "CronJob" and not workload.members:
         return
     for number, pod in enumerate(build_pods(workload)):
-        yield planned_pod(workload, number, pod, unrestarted)
+        yield planned_pod(workload, number, pod, unrestarted, ending)
 
 
 def _on_nodes(pod: PlannedPod, selectors: Sequence[NodeSelector]) -> PlannedPod:

@@ -28,6 +28,7 @@ class PlannedPod(msgspec.Struct, frozen=True, kw_only=True):
             device plugin: it is not restarted there. It cannot stay with device keys on a switched node.
         is_unrestarted: It runs with device keys, though its namespace or its workload is opted in already: no wave
             restarts it.
+        ends: It runs to its end, and nothing creates it again.
     """
 
     key: PodKey
@@ -36,12 +37,17 @@ class PlannedPod(msgspec.Struct, frozen=True, kw_only=True):
     has_claims: bool
     is_pinned: bool
     is_unrestarted: bool = False
+    ends: bool = False
 
     @property
     def outlives_opt_in(self) -> bool:
-        """Return True if nothing creates it again with its namespace's label, as a Job's pod, until its node is drained."""
+        """Return True if nothing creates it again with its namespace's label, as a Job's pod, until its node is drained.
+
+        A person does that for a pod without a controller, unless it runs to its end.
+        """
         kind = self.key.workload.partition("/")[0]
-        return self.is_pinned or self.is_unrestarted or kind not in RESTARTED_KINDS
+        is_created_again = kind in RESTARTED_KINDS or (kind == "Pod" and not self.ends)
+        return self.is_pinned or self.is_unrestarted or not is_created_again
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +85,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def planned_pod(
-    workload: AssessedWorkload, number: int, pod: Pod, unrestarted: Collection[PodKey] = ()
+    workload: AssessedWorkload,
+    number: int,
+    pod: Pod,
+    unrestarted: Collection[PodKey] = (),
+    ending: Collection[PodKey] = (),
 ) -> PlannedPod:
     """Return a pod of a workload that is to be placed.
 
@@ -88,6 +98,7 @@ def planned_pod(
         number: The number of the pod.
         pod: The pod itself.
         unrestarted: The pods with device keys in spite of an opt-in.
+        ending: The pods that run to their end.
     """
     key = PodKey(workload.key.reference, number)
     return PlannedPod(
@@ -97,4 +108,5 @@ def planned_pod(
         has_claims=workload.outcome is not Outcome.NATIVE,
         is_pinned=workload.key.kind == DAEMON_SET,
         is_unrestarted=key in unrestarted,
+        ends=key in ending,
     )

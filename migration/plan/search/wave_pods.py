@@ -21,18 +21,6 @@ from migration.plan.search.other_pods import PodName, others_notes
 from migration.plan.search.stage import PodKey
 
 
-def with_bare_pods(entry: Candidate, evidence: Evidence) -> Candidate:
-    """Return a node with a note on pods that `kubectl drain` does not evict."""
-    names = [f"{pod.namespace}/{pod.name}" for pod in evidence.bare_pods(entry.node.name)]
-    if not names:
-        return entry
-    note = (
-        f"node {entry.node.name}: nothing creates {join_names(names)} again, and kubectl drain stops at such "
-        "pods: delete them first, and apply their manifests after the wave; before its rollback.sh delete them again"
-    )
-    return msgspec.structs.replace(entry, notes=(*entry.notes, note))
-
-
 def with_work(
     entry: Candidate, work: Iterable[PlannedWork], keys: Mapping[tuple[str, str], PodKey]
 ) -> Candidate:
@@ -190,6 +178,30 @@ def pod_keys(groups: Mapping[str, Workload]) -> dict[tuple[str, str], PodKey]:
     }
 
 
+def _bare_notes(wave: Wave, evidence: Evidence, earlier: Sequence[Wave]) -> Iterator[str]:
+    """Yield a note on the pods of each node that `kubectl drain` does not evict, and that are there by then.
+
+    Those that a person deletes and applies again with an earlier wave have claims by then, on switched nodes.
+    """
+    gone = {
+        workload.object
+        for entry in earlier
+        for workload in entry.workloads
+        if workload.is_created_by_hand
+    }
+    for node in wave.nodes:
+        names = [
+            f"{pod.namespace}/{pod.name}"
+            for pod in evidence.bare_pods(node.name)
+            if f"Pod/{pod.namespace}/{pod.name}" not in gone
+        ]
+        if names:
+            yield (
+                f"node {node.name}: nothing creates {join_names(names)} again, and kubectl drain stops at such "
+                "pods: delete them first, and apply their manifests after the wave; before its rollback.sh delete them again"
+            )
+
+
 def _ending(evidence: Evidence) -> frozenset[tuple[str, str]]:
     """Return namespace and name of the pods that run to their end."""
     return frozenset(
@@ -261,6 +273,7 @@ def with_pods(
             for workload in planned
         ),
         notes=(
+            *_bare_notes(wave, evidence, earlier),
             *wave.notes,
             *_budget_notes(wave, evidence, earlier),
             *_work_notes(work),

@@ -1,0 +1,75 @@
+"""`drawbridge plan`: a CronJob is suspended for the waves of its nodes only."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from testing.documents import api_object, namespace
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
+from testing.plan import planned, waves
+
+SHARES: Final = [hami_node("hami-0"), hami_node("hami-1")]
+
+
+def cron_job(limits: dict[str, str], pool: str = "") -> dict[str, Any]:
+    """A CronJob without a run."""
+    (owner, _) = workload("nightly", limits, ["gpu-0"])
+    template = owner["spec"]["template"]
+    if pool:
+        template["spec"]["nodeSelector"] = {"pool": pool}
+    spec = {"schedule": "0 3 * * *", "jobTemplate": {"spec": {"template": template}}}
+    return {**api_object("CronJob", "nightly", "team", spec=spec), "apiVersion": "batch/v1"}
+
+
+def notes(plan: dict[str, Any]) -> dict[int, str]:
+    """Return the number of each wave that names the schedule to its note."""
+    return {
+        wave["wave"]: note
+        for wave in plan["waves"]
+        for note in wave["notes"]
+        if "at 0 3 * * *" in note
+    }
+
+
+def test_a_cron_job_whose_node_is_held_is_not_to_be_suspended(tmp_path: Path) -> None:
+    """It was to be suspended for the whole migration, though no wave touches its node."""
+    held = plugin_node("gpu-1", pool="b")
+    held["spec"] = {"unschedulable": True}
+    service = workload("web", {GPU: "1"}, ["gpu-0"], nodeSelector={"pool": "a"})
+
+    nodes = [plugin_node("gpu-0", pool="a"), plugin_node("gpu-2", pool="a"), held]
+
+    plan = planned(tmp_path, [*nodes, *service, cron_job({GPU: "1"}, "b")])
+
+    assert ["gpu-0", "gpu-2"] == sorted(name for nodes, _ in waves(plan) for name in nodes)
+    assert {} == notes(plan)
+
+
+def test_a_native_cron_job_is_named_with_the_waves_of_its_nodes(tmp_path: Path) -> None:
+    nodes = [plugin_node(f"gpu-{number}", pool="ab"[number // 2]) for number in range(4)]
+
+    service = workload("web", {GPU: "1"}, ["gpu-0"], nodeSelector={"pool": "a"})
+
+    plan = planned(tmp_path, [*nodes, *service, cron_job({GPU: "1"}, "b")], "--wave-nodes", 1)
+
+    ((number, note),) = notes(plan).items()
+    numbers = [
+        wave["wave"]
+        for wave in plan["waves"]
+        if {node["name"] for node in wave["nodes"]} & {"gpu-2", "gpu-3"}
+    ]
+    assert 4 == len(plan["waves"])
+    assert numbers[0] == number
+    assert f"of wave {numbers[0]}, {numbers[1]} between two runs" in note
+    assert note.endswith(f"set suspend to false after wave {numbers[1]}")
+
+
+def test_a_cron_job_is_suspended_no_longer_than_until_its_namespace_is_opted_in(
+    tmp_path: Path,
+) -> None:
+    """Its next pods begin on switched nodes then."""
+    plan = planned(tmp_path, [*SHARES, namespace("team"), cron_job(dict(SHARE))], "--wave-nodes", 1)
+
+    assert [["team"], []] == [namespaces for _, namespaces in waves(plan)]
+    assert {1} == notes(plan).keys()
+    assert "of wave 1 between two runs" in notes(plan)[1]
+    assert notes(plan)[1].endswith("set suspend to false after wave 1")
