@@ -1,7 +1,7 @@
 """ResourceQuotas charged with the objects of manifests, one after the other. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ from answers.model.cluster_state import build_state
 from answers.model.findings import namespace_of
 from answers.model.inputs import Inputs
 from answers.model.kinds import STATE_KINDS
-from answers.model.kubernetes_version import Version
+from answers.model.kubernetes_version import Version, counts_extended
 from answers.model.objects import decode_objects, merge_objects, of_kind
 from answers.model.views import decode_view
 from findings.field_path import FieldPath
@@ -26,12 +26,6 @@ from translation.reading.custom_workloads import EmbeddedPod, embedded_pods, val
 from translation.reading.workload_kinds import WorkloadKind
 from translation.record.claim_sources import locate_at_keys, match_claims
 from translation.record.key_fixes import with_key_fixes
-
-EXTENDED_RESOURCES_SINCE: Final = (1, 35)
-"""The first version in which claims count in quotas of extended resources.
-
-Source: pkg/quota/v1/evaluator/core/resource_claims.go of Kubernetes 1.34.4 and 1.35.4.
-"""
 
 
 def check_quotas(
@@ -60,11 +54,6 @@ def check_quotas(
         counts_extended=counts_extended(kubernetes),
     )
     return [_charge(quota_ledger, result, inputs) for result in results]
-
-
-def counts_extended(kubernetes: Version | None) -> bool:
-    """Return True if claims count as extended resources in quotas of a version; None is the newest."""
-    return kubernetes is None or kubernetes >= EXTENDED_RESOURCES_SINCE
 
 
 def _charge(

@@ -16,7 +16,7 @@ from answers.cluster.budgets import Budgets
 from answers.cluster.fits_in_keys import findings_in_keys
 from answers.manifests.job_groups import job_group
 from answers.manifests.not_modelled import used_features
-from answers.manifests.quotas import check_quotas, counts_extended
+from answers.manifests.quotas import check_quotas
 from answers.manifests.translate import (
     TranslatedObject,
     findings_as_written,
@@ -33,7 +33,7 @@ from answers.model.findings import ObjectFinding, finding_text, namespace_of
 from answers.model.findings import has_errors as has_rejections
 from answers.model.inputs import Inputs
 from answers.model.kinds import STATE_KINDS
-from answers.model.kubernetes_version import parse_version
+from answers.model.kubernetes_version import counts_extended, parse_version
 from answers.model.objects import decode_objects, merge_objects, of_kind
 from findings.equal_requests import name_requests
 from findings.finding import Finding, has_errors
