@@ -44,7 +44,8 @@ from migration.assessment.blockers import (
     with_parts,
 )
 from migration.assessment.capacity import Capacity, place_workloads, release_claims
-from migration.assessment.claim_counts import check_claim_counts, find_claim_shortages
+from migration.assessment.claim_counts import check_claim_counts
+from migration.assessment.device_lines import with_quota_lines
 from migration.assessment.drain_stops import DrainStop, find_drain_stops
 from migration.assessment.evidence import read_evidence
 from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
@@ -291,7 +292,7 @@ def complete_assessment(
         *check_parts(cluster.workloads, cluster.state.pods, cluster.sliced),
         *check_shares(cluster.workloads, cluster.version),
         *check_device_quotas(cluster.workloads, cluster.state),
-        *(check_claim_counts(cluster.claim_shortages) if cluster.claim_shortages else ()),
+        *check_claim_counts((*cluster.claim_shortages, *cluster.early_shortages)),
     )
     left_namespaces = native_namespaces(cluster.workloads)
     return Assessment(
@@ -434,7 +435,7 @@ def assess_cluster(
             cluster, wide_mappings=(*wide_mappings, *cluster.wide_mappings)
         )
     left_namespaces = native_namespaces(workloads)
-    return AssessedCluster(
+    cluster = AssessedCluster(
         workloads=workloads,
         nodes=tuple(nodes),
         state=assumed_state,
@@ -451,15 +452,13 @@ def assess_cluster(
         unknown_devices=unknown_device_keys(state.nodes, {node.node for node in nodes}, kept_names),
         sliced=sliced,
         converts_quotas=converts_quotas,
-        claim_shortages=tuple(find_claim_shortages(workloads, assumed_state))
-        if assumed_state.claim_quotas
-        else (),
         other_drivers=frozenset(
             driver
             for driver in {slice_.spec.driver for slice_ in state.slices}
             if driver not in profiles or profiles[driver].devices.keys() <= {DeviceKind.NIC}
         ),
     )
+    return with_quota_lines(cluster, original_objects, profiles, options, namespace)
 
 
 def present_components(objects: Iterable[SourceObject]) -> frozenset[Component]:

@@ -32,7 +32,10 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
         converts_quotas: The workloads are evaluated by the quotas as they would be converted.
         wide_mappings: The mappings of keys of pods that give other devices, too; all else is as if the classes mapped
             nothing, since a migration takes the names from them first.
-        claim_shortages: The lines of ResourceQuotas that let too few claims or templates be created for the workloads.
+        claim_shortages: The lines of ResourceQuotas that let too few claims or templates be created for the workloads, or
+            too few devices be claimed by those that are still to move.
+        early_shortages: The lines that are too low for pods that are opted in already, because of what a plan prepares.
+        not_started: The workloads that quotas let start no pod today, and not after a migration either, each with the reason.
         other_drivers: Drivers with published devices that are no legacy ones: of NICs, and without a profile.
     """
 
@@ -48,4 +51,6 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     converts_quotas: bool = True
     wide_mappings: tuple[WideMapping, ...] = ()
     claim_shortages: tuple[ClaimShortage, ...] = ()
+    early_shortages: tuple[ClaimShortage, ...] = ()
+    not_started: Mapping[str, str] = {}
     other_drivers: frozenset[str] = frozenset()

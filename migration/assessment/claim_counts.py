@@ -4,7 +4,6 @@ A pod with devices of a DRA driver has claims of its own: those of a translation
 for its extended resources. Where a quota lets none be created, the pod waits. A dry run of a pod creates none.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -19,13 +18,12 @@ from kube.quantity import ZERO, Quantity
 from migration.assessment.blockers import Blocker
 from migration.assessment.capacity import build_templates, release_claims
 from migration.assessment.evidence import mapping_at
-from migration.assessment.outcomes import AssessedWorkload, Outcome, used_devices
+from migration.assessment.outcomes import AssessedWorkload, Outcome
 from quotas.resource_quotas.scopes import quota_of
 from quotas.resource_quotas.usage import (
     CLAIM_COUNT,
-    DEVICES_OF_CLASS,
+    OBJECT_COUNTS,
     TEMPLATE_COUNT,
-    claim_usage,
 )
 
 T = TypeVar("T")
@@ -35,6 +33,8 @@ _DIGITS: Final = 10
 """Digits of a percentage that are read. The API server takes any number of them."""
 
 _WAIT: Final = "pods would wait for claims that are not created"
+_REJECTED: Final = "pods would be rejected"
+_EARLY: Final = "pods are opted in already, and once prepare.sh and the first wave have changed what counts on a line"
 
 
 class ClaimShortage(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,23 +42,29 @@ class ClaimShortage(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         quota: `ResourceQuota/namespace/name`.
-        line: The line, `CLAIM_COUNT` or `TEMPLATE_COUNT`.
+        line: The line, `CLAIM_COUNT`, `TEMPLATE_COUNT`, or one for devices.
         needed: The number that the pods with devices need at a time.
         surge: The number that rollouts need in addition, which start pods before they end one.
         used: The number that others use.
         hard: The line's amount.
         rollouts: The Deployments with such rollouts, as `Kind/namespace/name`.
-        workloads: The workloads that need any, likewise.
+        workloads: The workloads that need any, likewise; of a line for devices those that a migration has count on it.
+        rejects_pods: The API server rejects pods, and not only their claims.
+        is_added: The line is added by a plan.
+        is_early: The workloads are opted in already, and what a plan prepares makes the line too low for their next pods.
     """
 
     quota: str
     line: str
     needed: int
-    surge: int
+    surge: int = 0
     used: Quantity
     hard: Quantity
-    rollouts: tuple[str, ...]
+    rollouts: tuple[str, ...] = ()
     workloads: tuple[str, ...]
+    rejects_pods: bool = False
+    is_added: bool = False
+    is_early: bool = False
 
     @property
     def namespace(self) -> str:
@@ -83,13 +89,23 @@ class ClaimShortage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The line, its quota and the amounts in a phrase."""
-        return f"{self.line} of {self.quota} ({self.amounts})"
+        """The line, its quota and the amounts in a phrase, for devices with the workloads."""
+        owners = "" if self.line in OBJECT_COUNTS else f" for {join_names(self.workloads)}"
+        return f"{self.line} of {self.quota} ({self.amounts}){owners}"
 
     @property
     def fix(self) -> str:
         """The change to the quota that solves it."""
-        return f"raise {self.line} of {self.quota} to {self.enough}"
+        before = " before prepare.sh is run" if self.is_early else ""
+        if self.is_added:
+            return f"add {self.line} with {self.enough} to {self.quota}{before}"
+        return f"raise {self.line} of {self.quota} to {self.enough}{before}"
+
+    @property
+    def effect(self) -> str:
+        """The effect on pods in a phrase."""
+        effect = _REJECTED if self.rejects_pods else _WAIT
+        return f"{_EARLY}, {effect}" if self.is_early else effect
 
 
 class _Need(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,28 +161,13 @@ def find_claim_shortages(
                 yield shortage
 
 
-def devices_in_use(
-    workloads: Iterable[AssessedWorkload], state: ClusterState
-) -> dict[str, Counter[str]]:
-    """Return namespace to DeviceClass to the devices of all pods with keys, and of the claims of all others.
-
-    A ResourceQuota counts both once these pods have claims.
-    """
-    own = tuple(workloads)
-    usage = used_devices(own)
-    members = frozenset[tuple[str, str]]().union(*(workload.members for workload in own))
-    for (namespace, _), claim in release_claims(state.claims, members).items():
-        counts = usage.setdefault(namespace, Counter())
-        for line, number in claim_usage(claim.spec.devices, {}, counts_extended=False).items():
-            if line.endswith(DEVICES_OF_CLASS):
-                counts[line.removesuffix(DEVICES_OF_CLASS)] += int(number)
-    return usage
-
-
 def describe_shortages(shortages: Sequence[ClaimShortage]) -> tuple[str, str]:
     """Return the effect of shortages and their fix, in a phrase each."""
-    texts = join_names([shortage.text for shortage in shortages])
-    return f"{_WAIT}: {texts}", join_names([shortage.fix for shortage in shortages])
+    effects: dict[str, list[str]] = {}
+    for shortage in shortages:
+        effects.setdefault(shortage.effect, []).append(shortage.text)
+    reasons = [f"{effect}: {join_names(texts)}" for effect, texts in effects.items()]
+    return "; ".join(reasons), join_names([shortage.fix for shortage in shortages])
 
 
 def check_claim_counts(shortages: Iterable[ClaimShortage]) -> Iterator[Blocker]:

@@ -471,20 +471,6 @@ def translated_pod(result: TranslatedObject) -> Mapping[str, Any] | None:
     return pod if isinstance(pod, Mapping) else None
 
 
-def used_devices(workloads: Iterable[AssessedWorkload]) -> dict[str, Counter[str]]:
-    """Return namespace to DeviceClass to the devices that claims of all pods of workloads request of it.
-
-    Of alternatives the largest counts. A CronJob counts with the pods that run: without a run it uses nothing.
-    """
-    usage: dict[str, Counter[str]] = {}
-    for workload in workloads:
-        counts = usage.setdefault(workload.key.namespace, Counter())
-        pods = len(workload.members) if workload.key.kind == "CronJob" else workload.pods
-        for name, count in devices_of_pod(workload).items():
-            counts[name] += count * pods
-    return usage
-
-
 def devices_of_pod(workload: AssessedWorkload) -> Counter[str]:
     """Return DeviceClass to the devices that the claims of one pod request of it; of alternatives the largest counts."""
     counts: Counter[str] = Counter()

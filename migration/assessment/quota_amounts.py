@@ -1,7 +1,7 @@
-"""Amounts of quotas on device keys, validated as those of pods are."""
+"""Amounts of quotas on device keys, validated as those of pods are, and their division among DeviceClasses."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Self
 
 import msgspec
 
@@ -64,3 +64,105 @@ def devices_fault(amount: Quantity) -> str:
 def negative_fault(amount: Quantity) -> str:
     """Explain that an amount is below zero; empty if it is not."""
     return f"{amount} is negative; write 0 or more" if amount < ZERO else ""
+
+
+# --- the division of an amount --------------------------------------------------------------------
+
+
+class Start(NamedTuple):
+    """The pods that a workload starts later, such as those of the next run of a CronJob.
+
+    Attributes:
+        pods: The number of pods at a time.
+        of_pod: DeviceClass to the devices of one pod.
+    """
+
+    pods: int
+    of_pod: Mapping[str, int]
+
+
+class DeviceUse(msgspec.Struct, frozen=True):
+    """The devices that a namespace uses, as claims count them.
+
+    Attributes:
+        now: DeviceClass to the devices of the pods that there are, with keys or claims.
+        starts: The pods of workloads that have none now.
+    """
+
+    now: Mapping[str, int] = {}
+    starts: tuple[Start, ...] = ()
+
+    @classmethod
+    def merged(cls, uses: Iterable[Self]) -> Self:
+        """Return the use of several namespaces together."""
+        now: dict[str, int] = {}
+        starts: list[Start] = []
+        for use in uses:
+            starts += use.starts
+            for name, number in use.now.items():
+                now[name] = now.get(name, 0) + number
+        return cls(now, tuple(starts))
+
+    def needs(self, classes: Collection[str], total: int) -> dict[str, int]:
+        """Return class to the devices that it has to have of an amount, as far as that is enough.
+
+        All workloads without pods start at once if that fits, else any one of them beside the pods that there are.
+        Those that do not fit beside these do not count: an amount for all classes together rejects them, too.
+
+        Args:
+            classes: The classes that share the amount.
+            total: The amount.
+        """
+        now = {name: self.now.get(name, 0) for name in classes}
+        room = total - sum(now.values())
+        fitting = [own for start in self.starts if (own := _fitting(start, classes, room))]
+        for join in (sum, max):
+            needs = {
+                name: number + join([own.get(name, 0) for own in fitting] or [0])
+                for name, number in now.items()
+            }
+            if sum(needs.values()) <= total:
+                return needs
+        return now
+
+
+def _fitting(start: Start, classes: Collection[str], room: int) -> dict[str, int]:
+    """Return class to the devices of all pods of a start, else of one, as far as there is room; empty if there is none."""
+    of_pod = {name: number for name, number in start.of_pod.items() if name in classes}
+    size = sum(of_pod.values())
+    for pods in (start.pods, 1):
+        if 0 < size * pods <= room:
+            return {name: number * pods for name, number in of_pod.items()}
+    return {}
+
+
+def divide_amount(
+    amount: Quantity,
+    classes: Sequence[str],
+    use: DeviceUse | None,
+    with_lines: Collection[str] = (),
+) -> Mapping[str, Quantity]:
+    """Return class to its amount: all of it, or the needed part and an equal part of the rest.
+
+    What is left of the division goes to the class that needs most, so the sum is the amount. Where more is used
+    than the amount, it is divided in proportion.
+
+    Args:
+        amount: The amount of the old line.
+        classes: The classes that a key may become devices of.
+        use: The use of the namespace; None for the whole amount for each.
+        with_lines: The classes that have a line of their own already, whose use is no part of the old line.
+    """
+    if use is None or len(classes) == 1 or not amount.is_whole:
+        return dict.fromkeys(classes, amount)
+    total = int(amount)
+    sharing = [name for name in classes if name not in with_lines]
+    needs = dict.fromkeys(classes, 0) | use.needs(sharing, total)
+    in_use = sum(needs.values())
+    if in_use > total:
+        parts = {name: total * need // in_use for name, need in needs.items()}
+    else:
+        parts = {name: need + (total - in_use) // len(classes) for name, need in needs.items()}
+    most_used = max(classes, key=lambda name: (needs[name], name))
+    parts[most_used] += total - sum(parts.values())
+    return {name: Quantity(str(part)) for name, part in parts.items()}

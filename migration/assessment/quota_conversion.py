@@ -18,7 +18,13 @@ from kube.api.extended_resources import implicit_class
 from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
-from migration.assessment.quota_amounts import InvalidAmount, devices_fault, read_amount
+from migration.assessment.quota_amounts import (
+    DeviceUse,
+    InvalidAmount,
+    devices_fault,
+    divide_amount,
+    read_amount,
+)
 from quotas.resource_quotas.scopes import devices_of_class
 from translation.cluster.snapshot import (
     Mode,
@@ -40,6 +46,10 @@ _EXCEEDED: Final = (
     "{amount}, and the namespace uses {used} with the claims that it has today: new pods wait for their claims until "
     "it uses less, or the amount is raised"
 )
+_NO_START: Final = (
+    "{amount}, and the namespace uses {used}: a workload without pods needs {start} for one, which waits for its claim until "
+    "less is used, or the amount is raised"
+)
 _USING_KINDS: Final = {
     "Pod": "pods",
     "Deployment": "deployments",
@@ -59,8 +69,8 @@ class Split(StrEnum):
     WHOLE = "whole"
     """The whole amount for each class, so that every mix fits; together they are more than the old line."""
     USED = "used"
-    """The amount that the namespace's pods use of each class today, with keys or claims, and an equal part of the rest;
-    together they are the old line."""
+    """The amount that the namespace's pods use of each class today, with keys or claims, that workloads without pods
+    need to start, and an equal part of the rest; together they are the old line."""
 
 
 class QuotaEffect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -110,7 +120,7 @@ def convert_quotas(
     profiles: Mapping[str, Profile],
     options: TranslationOptions,
     namespace: str,
-    usage: Mapping[str, Mapping[str, int]] | None = None,
+    usage: Mapping[str, DeviceUse] | None = None,
     *,
     later_mappings: Mapping[str, str] = {},
 ) -> list[ConvertedQuota]:
@@ -123,8 +133,8 @@ def convert_quotas(
     Args:
         profiles: Driver to profile.
         namespace: The namespace for objects that name none.
-        usage: Namespace to DeviceClass to the devices that its pods use of it today, by which amounts
-            are divided (`Split.USED`); None for whole amounts.
+        usage: Namespace to the devices that its pods use, by which amounts are divided (`Split.USED`); None for whole
+            amounts.
         later_mappings: DeviceClass to the resource name that it maps by the time of its use, beside those
             that the objects have.
     """
@@ -154,7 +164,7 @@ def convert_quotas(
     converted_quotas = []
     for source, lines in with_lines:
         own_keys = keys_of[source.namespace or namespace]
-        used = None if usage is None else usage.get(source.namespace or namespace, {})
+        used = None if usage is None else usage.get(source.namespace or namespace, DeviceUse())
         added_amounts: dict[str, Quantity] = {}
         missing: dict[str, str] = {}
         effects: list[QuotaEffect] = []
@@ -170,7 +180,9 @@ def convert_quotas(
                 continue
             parts = {
                 name: part
-                for name, part in divide_amount(amount, sorted(counted[key]), used).items()
+                for name, part in divide_amount(
+                    amount, sorted(counted[key]), used, _classes_with_lines(source, counted[key])
+                ).items()
                 if mappings.get(name) != key
             }
             for name, part in parts.items():
@@ -185,7 +197,7 @@ def convert_quotas(
                 )
             )
         converted_quota = _convert_quota(source, namespace, added_amounts, missing)
-        effects += _exceeded_lines(converted_quota.added, used or {})
+        effects += _exceeded_lines(converted_quota.added, used or DeviceUse())
         converted_quotas.append(
             msgspec.structs.replace(
                 converted_quota, effects=tuple(effects) if converted_quota.added else ()
@@ -262,28 +274,6 @@ def _sharing_reason(
     return ""
 
 
-def divide_amount(
-    amount: Quantity, classes: Sequence[str], used: Mapping[str, int] | None
-) -> Mapping[str, Quantity]:
-    """Return class to its amount: all of it, or the used part and an equal part of the rest.
-
-    What is left of the division goes to the class that is used most, so the sum is the amount. Where
-    more is used than the amount, it is divided in proportion.
-    """
-    if used is None or len(classes) == 1 or not amount.is_whole:
-        return dict.fromkeys(classes, amount)
-    total = int(amount)
-    uses = {name: used.get(name, 0) for name in classes}
-    in_use = sum(uses.values())
-    if in_use > total:
-        parts = {name: total * use // in_use for name, use in uses.items()}
-    else:
-        parts = {name: use + (total - in_use) // len(classes) for name, use in uses.items()}
-    most_used = max(classes, key=lambda name: (uses[name], name))
-    parts[most_used] += total - sum(parts.values())
-    return {name: Quantity(str(part)) for name, part in parts.items()}
-
-
 def _effect(text: str, amount: Quantity, own: Sequence[str], parts: Mapping[str, Quantity]) -> str:
     """Return the total that a line and the lines for claims allow together.
 
@@ -301,13 +291,22 @@ def _effect(text: str, amount: Quantity, own: Sequence[str], parts: Mapping[str,
     return f"pods with the key{with_own} {text}, claims {claims} ({texts}){together}"
 
 
-def _exceeded_lines(added: Mapping[str, str], used: Mapping[str, int]) -> Iterator[QuotaEffect]:
-    """Yield the added lines that are less than a namespace uses of their classes."""
-    for name, number in sorted(used.items()):
-        line = devices_of_class(name)
-        if line in added and Quantity(number) > Quantity(added[line]):
-            allows = _EXCEEDED.format(amount=added[line], used=number)
-            yield QuotaEffect(line=line, allows=allows, is_more=False)
+def _classes_with_lines(source: SourceObject, classes: Iterable[str]) -> frozenset[str]:
+    """Return the classes that a quota has a line for already."""
+    hard = _hard(source)
+    return frozenset(name for name in classes if devices_of_class(name) in hard)
+
+
+def _exceeded_lines(added: Mapping[str, str], use: DeviceUse) -> Iterator[QuotaEffect]:
+    """Yield the added lines that are less than a namespace uses of their classes, or needs to start pods of a workload."""
+    for name in sorted({*use.now}.union(*(start.of_pod for start in use.starts))):
+        line, number = devices_of_class(name), use.now.get(name, 0)
+        start = max((start.of_pod.get(name, 0) for start in use.starts), default=0)
+        if line not in added or Quantity(number + start) <= Quantity(added[line]):
+            continue
+        text = _EXCEEDED if Quantity(number) > Quantity(added[line]) else _NO_START
+        allows = text.format(amount=added[line], used=number, start=start)
+        yield QuotaEffect(line=line, allows=allows, is_more=False)
 
 
 def _class_mappings(objects: Iterable[SourceObject]) -> Mapping[str, str]:

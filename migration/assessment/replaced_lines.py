@@ -1,9 +1,10 @@
 """The lines of ResourceQuotas that DeviceQuotas replace, since they count pods with keys and claims together.
 
-Both sides of a migration count in such a DeviceQuota, so a wave removes the old line, and needs none for claims.
+Both sides of a migration count in such a DeviceQuota, so a wave removes the old line, and needs none for claims. All
+other quotas are converted.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +15,15 @@ from kube.api.device_quota import API_VERSION, KIND, DeviceQuota, QuotaEnforceme
 from kube.api.workloads import resolve_path
 from kube.manifests.source import SourceObject
 from kube.quantity import Quantity
-from migration.assessment.quota_conversion import resource_name
+from migration.assessment.quota_amounts import DeviceUse
+from migration.assessment.quota_conversion import (
+    ConvertedQuota,
+    convert_quotas,
+    resource_name,
+    with_converted_quotas,
+)
+from translation.cluster.snapshot import TranslationOptions
+from translation.profiles.profile import Profile
 
 
 class ReplacedLines(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -107,6 +116,51 @@ def without_replaced_lines(
         else source
         for source in objects
     )
+
+
+def convert_plan_quotas(
+    objects: Sequence[SourceObject],
+    profiles: Mapping[str, Profile],
+    options: TranslationOptions,
+    namespace: str,
+    usage: Mapping[str, DeviceUse] | None,
+    *,
+    later_mappings: Mapping[str, str],
+    replaced_lines: tuple[ReplacedLines, ...],
+    left_namespaces: Collection[str] = (),
+) -> tuple[ConvertedQuota, ...]:
+    """Return the quotas of a cluster as a plan leaves them; other arguments as of `convert_quotas`.
+
+    Args:
+        replaced_lines: The lines that a wave removes, since DeviceQuotas count both sides.
+        left_namespaces: The namespaces without pods that get claims of a translation, whose quotas stay.
+    """
+    remaining = without_replaced_lines(objects, replaced_lines, namespace)
+    return tuple(
+        quota
+        for quota in convert_quotas(
+            remaining, profiles, options, namespace, usage, later_mappings=later_mappings
+        )
+        if quota.object.split("/")[1] not in left_namespaces
+    )
+
+
+def planned_objects(
+    objects: Iterable[SourceObject],
+    quotas: Iterable[ConvertedQuota],
+    replaced_lines: Iterable[ReplacedLines],
+    namespace: str,
+) -> tuple[SourceObject, ...]:
+    """Return objects with their quotas as a plan leaves them.
+
+    Args:
+        objects: The objects.
+        quotas: The converted quotas.
+        replaced_lines: The lines that the plan removes.
+        namespace: The namespace for objects that name none.
+    """
+    remaining = without_replaced_lines(objects, replaced_lines, namespace)
+    return with_converted_quotas(remaining, quotas, namespace)
 
 
 def replaced_text(entry: ReplacedLines) -> str:

@@ -52,7 +52,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         """The number of pods: of those that live, or else as many as the owner requests; none while it is suspended."""
         if self.pods or self.owner is None or self.is_suspended:
             return len(self.pods)
-        return _requested_pods(self.owner)
+        return requested_pods(self.owner)
 
     @property
     def is_suspended(self) -> bool:
@@ -140,7 +140,8 @@ def _has_ended(source: SourceObject) -> bool:
     )
 
 
-def _requested_pods(owner: SourceObject) -> int:
+def requested_pods(owner: SourceObject) -> int:
+    """Return the number of pods that an owner has at a time, if it is not suspended."""
     document = owner.document
     if owner.kind == DAEMON_SET:
         status = document.get("status")

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from kube.manifests.source import SourceObject
+from migration.assessment.quota_amounts import DeviceUse
 from migration.assessment.quota_conversion import ConvertedQuota
 from migration.quotas.device_quotas import to_device_quota
 from migration.quotas.found import find_quotas
@@ -30,15 +31,15 @@ class ConversionInput(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         profiles: Driver to profile.
         namespace: The namespace for objects that name none.
-        usage: Namespace to DeviceClass to the devices that its pods use of it today; None for whole amounts
-            where a key may become devices of several classes.
+        usage: Namespace to the devices that its pods use; None for whole amounts where a key may become devices of
+            several classes.
     """
 
     objects: tuple[SourceObject, ...]
     profiles: Mapping[str, Profile]
     options: TranslationOptions
     namespace: str
-    usage: Mapping[str, Mapping[str, int]] | None = None
+    usage: Mapping[str, DeviceUse] | None = None
 
 
 def convert_to(target: Target, cluster: ConversionInput) -> list[QuotaConversion]:
@@ -81,12 +82,8 @@ def convert_rest(
     return conversions
 
 
-def _used(quota: FoundQuota, cluster: ConversionInput) -> Mapping[str, int] | None:
-    """Return DeviceClass to the devices that the pods of a quota use."""
+def _used(quota: FoundQuota, cluster: ConversionInput) -> DeviceUse | None:
+    """Return the devices that the pods of a quota use."""
     if cluster.usage is None:
         return None
-    totals: dict[str, int] = {}
-    for namespace in quota.namespaces:
-        for name, number in cluster.usage.get(namespace, {}).items():
-            totals[name] = totals.get(name, 0) + number
-    return totals
+    return DeviceUse.merged(cluster.usage.get(name, DeviceUse()) for name in quota.namespaces)

@@ -5,8 +5,13 @@ from typing import Final
 
 from findings.field_path import FieldPath
 from kube.quantity import Quantity
-from migration.assessment.quota_amounts import count_fault, devices_fault, negative_fault
-from migration.assessment.quota_conversion import divide_amount
+from migration.assessment.quota_amounts import (
+    DeviceUse,
+    count_fault,
+    devices_fault,
+    divide_amount,
+    negative_fault,
+)
 from migration.quotas.measures import Measures
 from migration.quotas.model import ClaimMeasure, FoundQuota, MeasuredLine, Part, QuotaLine
 from translation.model.amounts import is_in_bytes
@@ -18,13 +23,13 @@ _UNITS: Final = {unit.size: unit for unit in (MIB, GIB, BLOCKS)}
 
 
 def measure_lines(
-    quota: FoundQuota, measures: Measures, used: Mapping[str, int] | None
+    quota: FoundQuota, measures: Measures, used: DeviceUse | None
 ) -> tuple[tuple[MeasuredLine, ...], Mapping[str, str]]:
     """Return the lines of a quota by their measure, and those that measure nothing with the reason.
 
     Args:
-        used: DeviceClass to the devices that the pods use of it today, by which the devices of a key that may
-            become those of several classes are divided; None for the whole amount for each.
+        used: The devices that the pods use, by which those of a key that may become devices of several classes are
+            divided; None for the whole amount for each.
     """
     measured_lines: list[MeasuredLine] = []
     missing: dict[str, str] = {}
@@ -56,7 +61,7 @@ def measure_lines(
 
 
 def _divided(
-    line: QuotaLine, classes: Sequence[str], used: Mapping[str, int] | None
+    line: QuotaLine, classes: Sequence[str], used: DeviceUse | None
 ) -> Mapping[str, Quantity]:
     # A cap holds for each device or request, whichever its class.
     return divide_amount(line.amount, classes, used if line.part is Part.TOTAL else None)

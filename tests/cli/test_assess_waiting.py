@@ -10,7 +10,7 @@ import pytest
 from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
 from migration.assessment.assess import assess_cluster
-from migration.assessment.outcomes import used_devices
+from migration.assessment.device_needs import devices_in_use
 from process.profiles.profile_files import load_profiles
 from testing.command import drawbridge
 from testing.documents import api_object, namespace
@@ -67,7 +67,9 @@ def test_a_cron_job_without_a_run_uses_no_devices_today() -> None:
         sources, load_profiles(), TranslationOptions(), namespace="default", version=""
     )
 
-    assert {"gpu.nvidia.com": 1} == dict(used_devices(cluster.workloads)["team"])
+    use = devices_in_use(cluster.workloads, cluster.state)["team"]
+    assert {"gpu.nvidia.com": 1} == dict(use.now)
+    assert [(1, {"gpu.nvidia.com": 2})] == [(entry.pods, entry.of_pod) for entry in use.starts]
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,8 @@ def test_claims_that_are_there_already_count_in_what_a_namespace_uses(tmp_path: 
     assert 1 == len(plan["quotaEffects"]["team.gpus.yaml"])
 
 
-def test_a_line_below_what_a_namespace_uses_is_told_before_its_wave(tmp_path: Path) -> None:
+def test_a_line_below_what_a_namespace_uses_holds_it(tmp_path: Path) -> None:
+    """It was noted, and the new pods of the wave waited for their claims."""
     nodes = [hami_node("hami-0"), hami_node("hami-1")]
     web = workload("web", SHARE, ["hami-0"])
     objects = [*nodes, namespace("team"), _quota(), *web, *_claims(9)]
@@ -73,10 +74,10 @@ def test_a_line_below_what_a_namespace_uses_is_told_before_its_wave(tmp_path: Pa
         "until it uses less, or the amount is raised"
     )
     assert effect == plan["quotaEffects"]["team.gpus.yaml"][-1]
-    checks = checks_before(tmp_path, objects, _wave_of(plan, "team"))
-    assert ("note", f"with this wave {effect}") in [
-        (check["state"], check["message"]) for check in checks
-    ]
+    (entry,) = (entry for entry in plan["held"] if entry["object"] == "Namespace//team")
+    amounts = "(needed 1, used by others 9, hard 8) for Deployment/team/web"
+    assert entry["reason"].endswith(f"{_HAMI} of ResourceQuota/team/gpus {amounts}")
+    assert f"add {_HAMI} with 10 to ResourceQuota/team/gpus" == entry["fix"]
 
 
 def test_the_sum_is_reported_before_the_wave(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from cli.output.standard_error import print_line
 from cli.reading.cluster_documents import ClusterDocuments
 from migration.assessment.assess import assess_cluster
 from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.claim_counts import devices_in_use
+from migration.assessment.device_needs import devices_in_use
 from migration.assessment.outcomes import AssessedWorkload, mapped_classes
 from migration.assessment.quota_conversion import ConvertedQuota, Split, convert_quotas, knows_use
 from migration.assessment.replaced_lines import (

@@ -346,16 +346,26 @@ def _check_namespaces(wave: Wave, view: ClusterView) -> Iterator[Check]:
 def _check_claim_counts(
     wave: Wave, view: ClusterView, shortages: Iterable[ClaimShortage]
 ) -> Iterator[Check]:
-    """Check that the claims of pods that leave the nodes of a wave, and of its namespaces, can be created."""
+    """Check that the claims of pods that leave the nodes of a wave, and of its namespaces, can be created.
+
+    Where no workload has pods, their next ones may come to the nodes of any wave: that is noted.
+    """
     nodes = {node.name for node in wave.nodes}
     for shortage in shortages:
+        if not shortage.stops_pods:
+            continue
         groups = (view.groups.get(name) for name in shortage.workloads)
-        pods = (pod for group in groups if group is not None for pod in group.pods)
-        if shortage.stops_pods and (
-            shortage.namespace in wave.opted_in or any(str(node_of(pod)) in nodes for pod in pods)
-        ):
-            reason, fix = describe_shortages([shortage])
+        pods = [pod for group in groups if group is not None for pod in group.pods]
+        fails = (
+            shortage.is_early
+            or shortage.namespace in wave.opted_in
+            or any(str(node_of(pod)) in nodes for pod in pods)
+        )
+        reason, fix = describe_shortages([shortage])
+        if fails:
             yield failed_check(shortage.quota, f"{reason}: {fix}")
+        elif not pods:
+            yield note_check(shortage.quota, f"{reason}: {fix}")
 
 
 def check_work(node: str, view: ClusterView) -> WaveAnswer:

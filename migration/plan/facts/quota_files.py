@@ -1,29 +1,18 @@
 """The ResourceQuotas of a plan, as files below `quotas/`. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from findings.text import join_names, reference_text
-from kube.manifests.source import SourceObject
 from migration.assessment.claim_counts import ClaimShortage, surge_pods
 from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import AssessedWorkload
-from migration.assessment.quota_conversion import (
-    ConvertedQuota,
-    convert_quotas,
-    resource_name,
-)
-from migration.assessment.replaced_lines import (
-    ReplacedLines,
-    stored_amount,
-    without_replaced_lines,
-)
+from migration.assessment.quota_conversion import ConvertedQuota, resource_name
+from migration.assessment.replaced_lines import ReplacedLines, stored_amount
 from migration.assessment.workloads import Workload
 from migration.plan.model.plan import QuotaLines, Wave, is_name, is_namespace
-from translation.cluster.snapshot import TranslationOptions
-from translation.profiles.profile import Profile
 
 
 def quota_files(quotas: Iterable[ConvertedQuota]) -> dict[str, tuple[str, ...]]:
@@ -62,37 +51,6 @@ def quota_lines(quotas: Iterable[ConvertedQuota]) -> dict[str, QuotaLines]:
             doubled=tuple(effect.line for effect in quota.effects if effect.is_more),
         )
     return lines
-
-
-_SHOWN: Final = 3
-"""Workloads that a note names."""
-
-
-def convert_plan_quotas(
-    objects: Sequence[SourceObject],
-    profiles: Mapping[str, Profile],
-    options: TranslationOptions,
-    namespace: str,
-    usage: Mapping[str, Mapping[str, int]] | None,
-    *,
-    later_mappings: Mapping[str, str],
-    replaced_lines: tuple[ReplacedLines, ...],
-    left_namespaces: Collection[str] = (),
-) -> tuple[ConvertedQuota, ...]:
-    """Return the quotas of a cluster as a plan leaves them; other arguments as of `convert_quotas`.
-
-    Args:
-        replaced_lines: The lines that a wave removes, since DeviceQuotas count both sides.
-        left_namespaces: The namespaces without pods that get claims of a translation, whose quotas stay.
-    """
-    remaining = without_replaced_lines(objects, replaced_lines, namespace)
-    return tuple(
-        quota
-        for quota in convert_quotas(
-            remaining, profiles, options, namespace, usage, later_mappings=later_mappings
-        )
-        if quota.object.split("/")[1] not in left_namespaces
-    )
 
 
 def removable_lines(replaced_lines: Iterable[ReplacedLines]) -> tuple[ReplacedLines, ...]:
@@ -146,6 +104,18 @@ def with_early_quotas(
             f"of new ones yet (quotaNotCounted): {change}, and no rollback.sh takes that back"
         )
         yield msgspec.structs.replace(wave, notes=(*wave.notes, note))
+
+
+def with_not_started(waves: Iterable[Wave], reasons: Mapping[str, str]) -> Iterator[Wave]:
+    """Yield the waves, the first with a note on workloads that quotas let start no pods, today and later.
+
+    Args:
+        waves: The waves.
+        reasons: Workload, as `Kind/namespace/name`, to the reason.
+    """
+    notes = tuple(reasons[name] for name in sorted(reasons))
+    for number, wave in enumerate(waves):
+        yield wave if number else msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
 
 
 def with_uncounted_quotas(

@@ -1,15 +1,20 @@
 """Checks of a cluster as it is now against a wave that is to begin. Pure."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
 
 from answers.model.objects import decode_objects, of_kind
 from kube.api.core import ResourceQuota
+from kube.manifests.source import SourceObject
 from migration.assessment.capacity import class_names
+from migration.assessment.claim_counts import ClaimShortage
+from migration.assessment.device_lines import LinesQuestion, find_device_lines
+from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import Outcome
 from migration.assessment.quota_conversion import resource_name
+from migration.assessment.replaced_lines import without_replaced_lines
 from migration.plan.checks.before import AGAIN, check_before
 from migration.plan.checks.checks import ClusterView, DrainAnswer, WaveAnswer
 from migration.plan.model.plan import Plan, Wave
@@ -22,6 +27,7 @@ from migration.plan.planning.prepared import (
 from migration.plan.planning.unrestarted import opted_in_already
 from migration.plan.search.moments import Policy
 from quotas.resource_quotas.scopes import Quota, devices_of_class, quota_of
+from quotas.resource_quotas.usage import OBJECT_COUNTS
 from translation.cluster.snapshot import QuotaPolicy
 from translation.preflight.quotas.coverage import is_class_counted
 
@@ -39,11 +45,56 @@ def check_before_wave(
 ) -> WaveAnswer:
     """Check that a wave may begin in a cluster as it is now."""
     prepared = prepare_cluster(question)
+    shortages = _shortages(prepared, question, plan, wave)
+    cluster = msgspec.structs.replace(prepared.cluster, claim_shortages=shortages)
+    prepared = msgspec.structs.replace(prepared, cluster=cluster)
     return check_before(
         *(plan, wave, view, lambda wave: _drain_answer(prepared, question, plan, wave)),
         wide_mappings=prepared.cluster.wide_mappings,
-        shortages=prepared.cluster.claim_shortages,
+        shortages=shortages,
     )
+
+
+def _shortages(
+    prepared: PreparedCluster, question: PlanQuestion, plan: Plan, wave: Wave
+) -> tuple[ClaimShortage, ...]:
+    """Return the lines of ResourceQuotas that are too low with a wave, those for devices as the plan leaves them.
+
+    Pods that were opted in before the plan need them from the first wave on.
+    """
+    counts = (entry for entry in prepared.cluster.claim_shortages if entry.line in OBJECT_COUNTS)
+    planned = _with_planned_lines(question, plan, wave)
+    lines = LinesQuestion(
+        objects=question.objects,
+        planned=planned,
+        namespace=question.namespace,
+        mappings=plan.mapped_classes,
+        version=question.version,
+    )
+    own = find_device_lines(prepared.cluster, lines)
+    early = own.early if wave.wave == plan.waves[0].wave else ()
+    return (*counts, *own.shortages, *early)
+
+
+def _with_planned_lines(question: PlanQuestion, plan: Plan, wave: Wave) -> tuple[SourceObject, ...]:
+    """Return the objects with the quotas that a wave changes as it leaves them."""
+    namespaces = plan.quota_namespaces(wave)
+    replaced = [entry for entry in plan.replaced_lines if entry.namespace in namespaces]
+    return tuple(
+        _with_lines(source, lines.added)
+        if source.kind == "ResourceQuota"
+        and (place := source.namespace or question.namespace) in namespaces
+        and (lines := plan.quota_lines.get(f"{place}.{source.name}.yaml")) is not None
+        else source
+        for source in without_replaced_lines(question.objects, replaced, question.namespace)
+    )
+
+
+def _with_lines(source: SourceObject, lines: Mapping[str, str]) -> SourceObject:
+    """Return a quota with further lines; those that it has stay."""
+    hard = {**lines, **mapping_at(source.document, "spec", "hard")}
+    spec = {**mapping_at(source.document, "spec"), "hard": hard}
+    return msgspec.structs.replace(source, document={**source.document, "spec": spec})
 
 
 def _drain_answer(

@@ -40,6 +40,7 @@ from migration.plan.facts.quota_files import (
     quota_lines,
     removable_lines,
     with_early_quotas,
+    with_not_started,
     with_rollouts_above_budget,
     with_uncounted_quotas,
     with_uncreated_surge,
@@ -75,11 +76,17 @@ from migration.plan.planning.daemon_sets import daemon_sets_by_node
 from migration.plan.planning.emptied import guarded_pods, with_emptied
 from migration.plan.planning.evicted import opted_in_workloads, with_evicted
 from migration.plan.planning.free_by_kind import node_kinds, with_free_by_kind
-from migration.plan.planning.namespaces import invalid_name, split_namespaces, split_uncreated
+from migration.plan.planning.namespaces import (
+    held_early,
+    invalid_name,
+    split_namespaces,
+    split_uncreated,
+)
 from migration.plan.planning.node_uses import nodes_by_use
 from migration.plan.planning.prepared import (
     PlanQuestion,
     PreparedCluster,
+    planned_lines,
     planned_quotas,
     prepare_cluster,
 )
@@ -162,7 +169,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         stage.opted_in,
         tuple(check_shares(prepared.cluster.workloads, question.version)),
     )
-    namespaces, uncreated = split_uncreated(namespaces, prepared.cluster.claim_shortages)
+    cluster = prepared.cluster
+    shortages = (*cluster.claim_shortages, *cluster.early_shortages)
+    namespaces, uncreated = split_uncreated(namespaces, shortages)
     blocked += (*held_namespaces, *uncreated)
     obstacles = [
         Held(object="Cluster//", reason=blocker.message, fix=blocker.fix)
@@ -202,6 +211,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     driver_labels = {driver: "=".join(driver_label(driver)) for driver in drivers}
     wide_mappings = (*prepared.cluster.wide_mappings, *taken_back)
     quotas = planned_quotas(question, prepared.cluster, mappings, wide_mappings)
+    lines = planned_lines(question, cluster, mappings, quotas)
+    noted_waves = tuple(with_not_started(waves.waves, lines.not_started))
+    without_wave += held_early({entry.object for entry in without_wave}, lines.early)
     replaced_lines = removable_lines(prepared.cluster.replaced_lines)
     # Where the webhook only warns, it rejects no pods until a wave changes a quota.
     rejects = question.options.quota is QuotaPolicy.DENY
@@ -256,7 +268,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
                         tuple(
                             with_early_opt_ins(
                                 with_contended(
-                                    *(waves.waves, waves.details, prepared.cluster.workloads),
+                                    *(noted_waves, waves.details, prepared.cluster.workloads),
                                     searched.usable,
                                     bound_pods=prepared.bound_pods,
                                 ),

@@ -1,6 +1,6 @@
 """The namespaces that a plan opts in, and those that it holds because of their workloads. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from findings.text import join_names
@@ -83,6 +83,22 @@ def split_uncreated(
         else:
             left.append(name)
     return left, blocked
+
+
+def held_early(reported: Collection[str], shortages: Iterable[ClaimShortage]) -> Iterator[Held]:
+    """Yield the namespaces with pods that were opted in before a plan, and that ResourceQuotas have no room for by it.
+
+    Args:
+        reported: The objects that have a reason already.
+        shortages: The lines that are too low, as what the plan prepares has these pods count on them.
+    """
+    shortages_of: dict[str, list[ClaimShortage]] = {}
+    for shortage in shortages:
+        shortages_of.setdefault(f"Namespace//{shortage.namespace}", []).append(shortage)
+    for reference, own in sorted(shortages_of.items()):
+        if reference not in reported:
+            reason, fix = describe_shortages(own)
+            yield Held(object=reference, reason=reason, fix=fix)
 
 
 def invalid_name(reference: str) -> Held:

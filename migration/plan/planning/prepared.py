@@ -13,7 +13,8 @@ from migration.assessment.assess import assess_cluster
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import without_mappings
 from migration.assessment.capacity import MAX_PODS
-from migration.assessment.claim_counts import devices_in_use
+from migration.assessment.device_lines import DeviceLines, LinesQuestion, find_device_lines
+from migration.assessment.device_needs import planned_use
 from migration.assessment.evidence import Evidence, is_ready, mapping_at, read_evidence
 from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import (
@@ -21,7 +22,8 @@ from migration.assessment.outcomes import (
     group_with_devices,
     native_namespaces,
 )
-from migration.assessment.quota_conversion import ConvertedQuota, knows_use
+from migration.assessment.quota_conversion import ConvertedQuota
+from migration.assessment.replaced_lines import convert_plan_quotas, planned_objects
 from migration.assessment.workloads import Workload
 from migration.plan.facts.confirmed import Confirmation
 from migration.plan.facts.hami_cards import read_cards
@@ -31,7 +33,6 @@ from migration.plan.facts.opted_in import (
     opted_out_workloads,
     selected_workloads,
 )
-from migration.plan.facts.quota_files import convert_plan_quotas
 from migration.plan.facts.rollouts import divisible_workloads
 from migration.plan.facts.volumes import Volumes
 from migration.plan.facts.work import bound_pods, read_work, starts_pods
@@ -46,7 +47,7 @@ from migration.plan.search.stage import PodKey, Stage
 from migration.plan.search.unmovable import pods_at_home, pods_on
 from migration.plan.search.wave_pods import ending_pods, replaced_pods
 from migration.plan.search.waves import Planner
-from translation.cluster.snapshot import TranslationOptions, WideMapping
+from translation.cluster.snapshot import QuotaPolicy, TranslationOptions, WideMapping
 from translation.profiles.profile import Profile
 
 
@@ -255,17 +256,43 @@ def planned_quotas(
         mappings: Resource name to the DeviceClass that the plan has map it.
         wide_mappings: The mappings that the plan takes back.
     """
-    usage = devices_in_use(cluster.workloads, cluster.state)
     return convert_plan_quotas(
         without_mappings(question.objects, wide_mappings),
         question.profiles,
         question.options,
         question.namespace,
-        usage if knows_use(question.objects, question.unreadable) else None,
+        planned_use(cluster, question.objects, question.unreadable),
         later_mappings={name: key for key, name in mappings.items()},
         replaced_lines=cluster.replaced_lines,
         left_namespaces=native_namespaces(cluster.workloads),
     )
+
+
+def planned_lines(
+    question: PlanQuestion,
+    cluster: AssessedCluster,
+    mappings: Mapping[str, str],
+    quotas: Iterable[ConvertedQuota],
+) -> DeviceLines:
+    """Return the lines of ResourceQuotas for devices that are too low once a plan is prepared.
+
+    Args:
+        question: The cluster.
+        cluster: The same, assessed.
+        mappings: Resource name to the DeviceClass that the plan has map it.
+        quotas: The quotas that count claims by then.
+    """
+    lines = LinesQuestion(
+        objects=question.objects,
+        planned=planned_objects(
+            question.objects, quotas, cluster.replaced_lines, question.namespace
+        ),
+        namespace=question.namespace,
+        mappings=mappings,
+        version=question.version,
+        converts_early=question.options.quota is QuotaPolicy.DENY,
+    )
+    return find_device_lines(cluster, lines)
 
 
 def _reachable(

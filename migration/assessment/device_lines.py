@@ -1,0 +1,466 @@
+"""Lines of ResourceQuotas for devices that are less than namespaces need once they have moved. Pure.
+
+The lines are those of a plan, judged as after the mappings of its preparation. Both change what pods count on: pods
+with claims count on the lines of DeviceClasses, and pods that become native on those of their keys, too.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from answers.model.kubernetes_version import counts_extended, parse_version
+from answers.model.objects import decode_objects, of_kind
+from kube.api.core import ResourceQuota
+from kube.api.workloads import pod_path
+from kube.manifests.source import SourceObject
+from kube.names import TRANSLATE_LABEL
+from kube.quantity import ZERO, Quantity
+from migration.assessment.assessed_cluster import AssessedCluster
+from migration.assessment.claim_counts import ClaimShortage, find_claim_shortages
+from migration.assessment.device_needs import (
+    Counting,
+    NamespaceObjects,
+    PodCharge,
+    charge_of_next_pod,
+    charge_of_pod_today,
+    counting_of,
+    objects_by_namespace,
+    planned_use,
+    pods_to_start,
+)
+from migration.assessment.evidence import mapping_at
+from migration.assessment.node_devices import Source
+from migration.assessment.outcomes import (
+    AssessedWorkload,
+    mapped_classes,
+    native_namespaces,
+)
+from migration.assessment.replaced_lines import convert_plan_quotas, planned_objects
+from quotas.resource_quotas.scopes import Quota, quota_of
+from quotas.resource_quotas.usage import CLAIM_COUNT, is_of_devices
+from translation.cluster.snapshot import QuotaPolicy, TranslationOptions, TranslationSnapshot
+from translation.profiles.profile import Profile
+
+_NOT_STARTED: Final = (
+    "{} starts no pods today, since {}; no line for its claims has room for them, either"
+)
+
+
+class DeviceLines(NamedTuple):
+    """The result for the lines for devices.
+
+    Attributes:
+        shortages: The lines that are too low for workloads that are still to move.
+        early: Those that are too low for workloads that are opted in already, because of the plan.
+        not_started: The workloads that quotas let start no pod today either, each with the reason.
+    """
+
+    shortages: tuple[ClaimShortage, ...] = ()
+    early: tuple[ClaimShortage, ...] = ()
+    not_started: Mapping[str, str] = {}
+
+
+class LinesQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster for a comparison of lines.
+
+    Attributes:
+        objects: The cluster's objects as they are.
+        planned: The same, with the quotas of the plan.
+        namespace: The namespace for objects that name none.
+        mappings: Resource name to the DeviceClass that a plan has map it.
+        version: The API server's version; empty if it is not known.
+        converts_early: The plan has quotas count claims also where pods were opted in before it.
+    """
+
+    objects: Sequence[SourceObject]
+    planned: Sequence[SourceObject]
+    namespace: str
+    mappings: Mapping[str, str]
+    version: str = ""
+    converts_early: bool = True
+
+
+def with_quota_lines(
+    cluster: AssessedCluster,
+    objects: Sequence[SourceObject],
+    profiles: Mapping[str, Profile],
+    options: TranslationOptions,
+    namespace: str,
+) -> AssessedCluster:
+    """Return a cluster with the lines of ResourceQuotas that are too low for its workloads.
+
+    Args:
+        cluster: The cluster.
+        objects: Its objects as they are.
+        profiles: Driver to profile.
+        options: The options of the translation.
+        namespace: The namespace for objects that name none.
+    """
+    if not cluster.state.resource_quotas:
+        return cluster
+    counts = tuple(find_claim_shortages(cluster.workloads, cluster.state))
+    mappings = mapped_classes(cluster.workloads)
+    planned = objects
+    if cluster.converts_quotas:
+        quotas = convert_plan_quotas(
+            *(objects, profiles, options, namespace, planned_use(cluster, objects)),
+            later_mappings={name: key for key, name in mappings.items()},
+            replaced_lines=cluster.replaced_lines,
+            left_namespaces=native_namespaces(cluster.workloads),
+        )
+        planned = planned_objects(objects, quotas, cluster.replaced_lines, namespace)
+    lines = find_device_lines(
+        cluster,
+        LinesQuestion(
+            objects=objects,
+            planned=planned,
+            namespace=namespace,
+            mappings=mappings,
+            version=cluster.version,
+            converts_early=options.quota is QuotaPolicy.DENY,
+        ),
+    )
+    return msgspec.structs.replace(
+        cluster,
+        claim_shortages=(*counts, *lines.shortages),
+        early_shortages=lines.early,
+        not_started=lines.not_started,
+    )
+
+
+# --- the comparison -------------------------------------------------------------------------------
+
+
+class _Account(NamedTuple):
+    """A ResourceQuota with its lines for devices."""
+
+    reference: str
+    quota: Quota
+    hard: Mapping[str, Quantity]
+
+
+class _Member(NamedTuple):
+    """A workload with its pods.
+
+    Attributes:
+        charge: The amounts of a pod once it has moved.
+        now: The amounts of its pods that there are, as they count today.
+        later: The same, as they count once the plan is prepared.
+        running: The number of these.
+        starting: The number of pods that it starts later, as far as quotas let it today.
+        is_early: It is opted in, and none of its pods is on a node that is still to be switched.
+        is_evicted: Some of its pods are on such nodes.
+    """
+
+    workload: AssessedWorkload
+    charge: PodCharge
+    now: Sequence[PodCharge]
+    later: Sequence[PodCharge]
+    running: int
+    starting: int
+    is_early: bool
+    is_evicted: bool
+
+    def on(self, account: _Account, line: str, pods: int) -> Quantity:
+        """Return the amount of pods that counts on a line."""
+        return self.charge.on(account.quota, line) * pods
+
+    def running_on(self, account: _Account, line: str) -> Quantity:
+        """Return the larger amount of its pods on a line, of those before and after their move."""
+        return max(self.on(account, line, self.running), _sum_on(self.later, account, line))
+
+    def is_affected(self, account: _Account, line: str) -> bool:
+        """Return True if a plan has more of its pods count on a line, or evicts pods that do."""
+        if not self.on(account, line, self.running + self.starting):
+            return False
+        needed = self.on(account, line, self.running)
+        return bool(self.starting) or self.is_evicted or _sum_on(self.now, account, line) < needed
+
+
+class _Total(NamedTuple):
+    """The amounts that count on a line without pods to come.
+
+    Attributes:
+        used: Those of others than the workloads.
+        running: Those of the pods of workloads, before or after these have moved.
+    """
+
+    used: Quantity
+    running: Quantity
+
+
+class _Comparison:
+    """The comparison of the lines of one namespace."""
+
+    def __init__(
+        self,
+        accounts: tuple[Sequence[_Account], Sequence[_Account]],
+        countings: tuple[Counting, Counting],
+        objects: NamespaceObjects,
+    ) -> None:
+        """Begin with the objects of a namespace.
+
+        Args:
+            accounts: Its quotas of today, and those of the plan.
+            countings: The counting of today, and that of the plan.
+            objects: Its pods and claims.
+        """
+        self._today, self._after = accounts
+        self._counting, self._later = countings
+        self._objects = objects
+        now = objects.all_charges(self._counting)
+        self._used_today = {
+            (account.reference, line): _sum_on(now, account, line)
+            for account in self._today
+            for line in account.hard
+        }
+
+    def lines(
+        self,
+        workloads: Iterable[AssessedWorkload],
+        nodes: Collection[str],
+        opted_in: Collection[str],
+    ) -> DeviceLines:
+        """Return the lines that are too low for the workloads of the namespace.
+
+        Args:
+            workloads: The workloads.
+            nodes: The nodes that are still to be switched.
+            opted_in: Those whose next pods get claims by a label of today, as `Kind/namespace/name`.
+        """
+        members: list[_Member] = []
+        starts: list[tuple[PodCharge, int]] = []
+        reasons: list[tuple[_Member, str]] = []
+        for workload in workloads:
+            is_opted_in = workload.key.reference in opted_in
+            member, reason = self.member(workload, nodes, is_opted_in=is_opted_in)
+            members.append(member)
+            if member.starting:
+                charge = charge_of_pod_today(workload, self._counting, is_opted_in=is_opted_in)
+                starts.append((charge, member.starting))
+            if reason:
+                reasons.append((member, reason))
+        totals = self.totals(members)
+        not_started = {
+            reference: _NOT_STARTED.format(reference, reason)
+            for member, reason in reasons
+            if not self.has_room(member, totals)
+            for reference in [member.workload.key.reference]
+        }
+        shortages: dict[bool, list[ClaimShortage]] = {True: [], False: []}
+        for shortage, affected in self.shortages(members, totals, starts):
+            for is_early, own in shortages.items():
+                names = tuple(
+                    member.workload.key.reference
+                    for member in affected
+                    if member.is_early is is_early
+                )
+                if names:
+                    own.append(
+                        msgspec.structs.replace(shortage, workloads=names, is_early=is_early)
+                    )
+        return DeviceLines(tuple(shortages[False]), tuple(shortages[True]), not_started)
+
+    def member(
+        self, workload: AssessedWorkload, nodes: Collection[str], *, is_opted_in: bool
+    ) -> tuple[_Member, str]:
+        """Return a workload with its pods, and the reason that it starts none today; empty if it may start some.
+
+        Args:
+            workload: The workload.
+            nodes: The nodes that are still to be switched.
+            is_opted_in: Its next pods get claims by a label of today.
+        """
+        pods = [self._objects.pods.get(name) for name in workload.members]
+        is_evicted = any(pod is not None and pod.spec.node_name in nodes for pod in pods)
+        starting, reason = pods_to_start(workload), ""
+        if starting:
+            today = charge_of_pod_today(workload, self._counting, is_opted_in=is_opted_in)
+            if self._excess([(today, starting)]):
+                reason = self._excess([(today, 1)])
+                starting = 0 if reason else 1
+        member = _Member(
+            workload=workload,
+            charge=charge_of_next_pod(workload, self._later),
+            now=self._objects.charges(workload.members, self._counting),
+            later=self._objects.charges(workload.members, self._later),
+            running=len(workload.members),
+            starting=starting,
+            is_early=is_opted_in and not is_evicted,
+            is_evicted=is_evicted,
+        )
+        return member, reason
+
+    def _excess(self, charges: Iterable[tuple[PodCharge, int]]) -> str:
+        """Explain the excess of pods over a line of today, beside the present ones; empty without any."""
+        own = tuple(charges)
+        for account in self._today:
+            for line, hard in account.hard.items():
+                amount = _sum(charge.on(account.quota, line) * pods for charge, pods in own)
+                if amount > ZERO and self._used_today[account.reference, line] + amount > hard:
+                    return f"{line} of {account.reference} is {hard}"
+        return ""
+
+    def totals(self, members: Iterable[_Member]) -> Mapping[tuple[str, str], _Total]:
+        """Return quota and line of the plan to the amounts that count on it without pods to come."""
+        own = tuple(members)
+        moving = frozenset(name for member in own for name in member.workload.members)
+        names = (self._objects.pods.keys() | self._objects.claims_of.keys()) - moving
+        others = [*self._objects.charges(names, self._later), self._objects.unowned(self._later)]
+        return {
+            (account.reference, line): _Total(
+                used=_sum_on(others, account, line),
+                running=_sum(member.running_on(account, line) for member in own),
+            )
+            for account in self._after
+            for line in account.hard
+        }
+
+    def shortages(
+        self,
+        members: Sequence[_Member],
+        totals: Mapping[tuple[str, str], _Total],
+        todays_starts: Sequence[tuple[PodCharge, int]],
+    ) -> Iterator[tuple[ClaimShortage, Sequence[_Member]]]:
+        """Yield the lines that are too low, each with the workloads that the plan has count on it.
+
+        Args:
+            members: The namespace's workloads.
+            totals: The amounts on the lines without pods to come.
+            todays_starts: The amounts of the pods to come if they start today, each with their number.
+        """
+        # Those that never run at once today do not have to later.
+        join: Callable[[Iterable[Quantity]], Quantity] = _sum
+        if self._excess(todays_starts):
+            join = _largest
+        todays_lines = {
+            (account.reference, line) for account in self._today for line in account.hard
+        }
+        for account in self._after:
+            for line, hard in account.hard.items():
+                total = totals[account.reference, line]
+                starting = join(member.on(account, line, member.starting) for member in members)
+                needed = total.running + starting
+                affected = [member for member in members if member.is_affected(account, line)]
+                if affected and total.used + needed > hard:
+                    shortage = ClaimShortage(
+                        quota=account.reference,
+                        line=line,
+                        needed=needed.round_up(),
+                        used=total.used,
+                        hard=hard,
+                        workloads=(),
+                        rejects_pods=any(line in member.charge.own for member in affected),
+                        is_added=(account.reference, line) not in todays_lines,
+                    )
+                    yield shortage, affected
+
+    def has_room(self, member: _Member, totals: Mapping[tuple[str, str], _Total]) -> bool:
+        """Return True if the lines of the plan have room for one more pod of a workload."""
+        return all(
+            total.used + total.running + amount <= hard
+            for account in self._after
+            for line, hard in account.hard.items()
+            for total in [totals[account.reference, line]]
+            if (amount := member.on(account, line, 1)) > ZERO
+        )
+
+
+def find_device_lines(cluster: AssessedCluster, question: LinesQuestion) -> DeviceLines:
+    """Return the lines for devices that are less than a cluster's workloads need after a plan."""
+    after = _accounts(question.planned, question.namespace)
+    if not after:
+        return DeviceLines()
+    today = _accounts(question.objects, question.namespace)
+    is_extended = counts_extended(parse_version(question.version))
+    classes, mappings = cluster.state.classes, question.mappings
+    # A class may have the name already, where the preparation has been run.
+    unmapped = {
+        name: ""
+        for key, name in mappings.items()
+        if name in classes and classes[name].spec.extended_resource_name == key
+    }
+    countings = (
+        counting_of(classes, unmapped, counts_extended=is_extended),
+        counting_of(
+            classes, {name: key for key, name in mappings.items()}, counts_extended=is_extended
+        ),
+    )
+    nodes = {node.node for node in cluster.nodes if node.legacy and node.source is not Source.DRA}
+    objects = objects_by_namespace(cluster.state, after.keys())
+    workloads: dict[str, list[AssessedWorkload]] = {}
+    for workload in cluster.workloads:
+        if workload.result is not None and workload.key.namespace in after:
+            workloads.setdefault(workload.key.namespace, []).append(workload)
+    opted_in = _opted_in(question.objects, cluster.state.namespaces, question.namespace)
+    by_namespace = [
+        _Comparison(
+            (today.get(namespace, ()), after[namespace]), countings, objects[namespace]
+        ).lines(own, nodes, opted_in)
+        for namespace, own in sorted(workloads.items())
+    ]
+    return DeviceLines(
+        shortages=tuple(entry for lines in by_namespace for entry in lines.shortages),
+        early=tuple(
+            entry
+            for lines in by_namespace
+            for entry in lines.early
+            if question.converts_early or not entry.is_added
+        ),
+        not_started={
+            name: reason for lines in by_namespace for name, reason in lines.not_started.items()
+        },
+    )
+
+
+def _accounts(objects: Iterable[SourceObject], namespace: str) -> dict[str, list[_Account]]:
+    """Return namespace to its ResourceQuotas with lines for devices."""
+    sources = [source for source in objects if source.kind == "ResourceQuota"]
+    views, _ = decode_objects(sources, {("v1", "ResourceQuota"): ResourceQuota}, namespace)
+    accounts: dict[str, list[_Account]] = {}
+    for place, view in of_kind(views, ResourceQuota):
+        hard = {
+            line: amount
+            for line, amount in (view.spec.hard or {}).items()
+            if line != CLAIM_COUNT and is_of_devices(line)
+        }
+        if hard:
+            reference = f"ResourceQuota/{place}/{view.metadata.name}"
+            accounts.setdefault(place, []).append(_Account(reference, quota_of(view), hard))
+    return accounts
+
+
+def _opted_in(
+    objects: Iterable[SourceObject], namespaces: Mapping[str, Mapping[str, str]], namespace: str
+) -> frozenset[str]:
+    """Return the objects with next pods that get claims by a label of today, as `Kind/namespace/name`.
+
+    Args:
+        objects: The cluster's objects.
+        namespaces: Namespace to its labels.
+        namespace: The namespace for objects that name none.
+    """
+    labelled = {name for name, labels in namespaces.items() if TRANSLATE_LABEL in labels}
+    snapshot = TranslationSnapshot(profiles={}, namespaces=namespaces)
+    opted_in = set()
+    for source in objects:
+        place = source.namespace or namespace
+        path = pod_path(source.api_version, source.kind) if place in labelled else None
+        if path is not None and snapshot.is_opted_in(
+            place, mapping_at(source.document, *path, "metadata", "labels")
+        ):
+            opted_in.add(f"{source.kind}/{place}/{source.name}")
+    return frozenset(opted_in)
+
+
+def _sum(amounts: Iterable[Quantity]) -> Quantity:
+    return sum(amounts, ZERO)
+
+
+def _largest(amounts: Iterable[Quantity]) -> Quantity:
+    return max(amounts, default=ZERO)
+
+
+def _sum_on(charges: Iterable[PodCharge], account: _Account, line: str) -> Quantity:
+    return _sum(charge.on(account.quota, line) for charge in charges)

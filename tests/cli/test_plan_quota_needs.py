@@ -1,0 +1,383 @@
+"""`drawbridge plan` and `verify --before`: lines of ResourceQuotas for devices, and the needs of workloads."""
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from testing.command import drawbridge
+from testing.documents import api_object, device_class, namespace, resource_quota
+from testing.migration import (
+    GPU,
+    SHARE,
+    device_quota,
+    hami_node,
+    plugin_node,
+    resource_slice,
+    workload,
+)
+from testing.plan import failed_before, held_objects, planned, waves
+
+LABEL: Final = "drawbridge.internal/translate"
+KEY: Final = f"requests.{GPU}"
+NVIDIA: Final = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
+SHARES: Final = "hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices"
+WHOLE: Final = {GPU: "1"}
+REFERENCE: Final = "ResourceQuota/team/gpus"
+Objects = list[dict[str, Any]]
+
+
+def nodes() -> Objects:
+    return [
+        *(plugin_node(f"gpu-{number}") for number in range(2)),
+        *(hami_node(f"hami-{number}") for number in range(2)),
+    ]
+
+
+def quota(hard: Mapping[str, str], name: str = "gpus", **spec: Any) -> dict[str, Any]:
+    return resource_quota(hard, name=name, **spec)
+
+
+def pod_template(limits: Mapping[str, str]) -> dict[str, Any]:
+    container = {"name": "c", "image": "a", "resources": {"limits": dict(limits)}}
+    return {"spec": {"containers": [container], "restartPolicy": "Never"}}
+
+
+def cron_job(limits: Mapping[str, str], name: str = "night", parallelism: int = 1) -> Objects:
+    job = {"template": pod_template(limits), "parallelism": parallelism}
+    spec = {"schedule": "0 3 * * *", "jobTemplate": {"spec": job}}
+    return [api_object("CronJob", name, "team", spec=spec) | {"apiVersion": "batch/v1"}]
+
+
+def suspended_job(limits: Mapping[str, str], name: str = "later") -> Objects:
+    spec = {"suspend": True, "template": pod_template(limits)}
+    return [api_object("Job", name, "team", spec=spec) | {"apiVersion": "batch/v1"}]
+
+
+def idle(kind: str, limits: Mapping[str, str]) -> Objects:
+    """A workload without pods."""
+    if kind == "CronJob":
+        return cron_job(limits)
+    return suspended_job(limits) if kind == "Job" else workload("none", limits, [])
+
+
+def added(plan: Mapping[str, Any], name: str = "gpus") -> dict[str, str]:
+    lines: dict[str, str] = plan["quotaLines"][f"team.{name}.yaml"]["added"]
+    return lines
+
+
+def moved(plan: Mapping[str, Any]) -> list[str]:
+    return [name for _, namespaces in waves(plan) for name in namespaces]
+
+
+# --- amounts of new lines -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["CronJob", "Job", "Deployment"])
+def test_a_class_that_only_pods_to_come_need_gets_a_part(tmp_path: Path, kind: str) -> None:
+    """Its line was 0: the pods of the next run waited for claims for ever."""
+    running = workload("run", {GPU: "2"}, ["gpu-0"])
+    objects = [*nodes(), namespace("team"), quota({KEY: "3"}), *running, *idle(kind, SHARE)]
+
+    plan = planned(tmp_path, objects)
+
+    assert {SHARES: "1"} == added(plan)
+    assert "Namespace//team" not in held_objects(plan)
+    assert ["team"] == moved(plan)
+
+
+def test_a_run_of_a_cron_job_has_as_many_pods_as_its_job(tmp_path: Path) -> None:
+    running, job = workload("run", WHOLE, ["gpu-0"]), cron_job(SHARE, parallelism=3)
+
+    plan = planned(tmp_path, [*nodes(), namespace("team"), quota({KEY: "4"}), *running, *job])
+
+    assert {SHARES: "3"} == added(plan)
+
+
+@pytest.mark.parametrize(("hard", "line"), [("4", "2"), ("3", "1")])
+def test_pods_to_come_need_no_more_at_once_than_a_quota_allows_today(
+    tmp_path: Path, hard: str, line: str
+) -> None:
+    """Two runs that never fit beside each other hold nothing."""
+    jobs = [*cron_job(SHARE), *cron_job(SHARE, "noon")]
+    running = workload("run", {GPU: "2"}, ["gpu-0"])
+
+    plan = planned(tmp_path, [*nodes(), namespace("team"), quota({KEY: hard}), *running, *jobs])
+
+    assert {SHARES: line} == added(plan)
+    assert ["team"] == moved(plan)
+
+
+def test_classes_whose_pods_to_come_do_not_fit_together_hold_their_namespace(
+    tmp_path: Path,
+) -> None:
+    """One amount lets them run in turns, and parts of it do not."""
+    jobs = [*cron_job({GPU: "2"}, "whole"), *cron_job(SHARE, parallelism=2)]
+    objects = [*nodes(), namespace("team"), quota({KEY: "3"}), *workload("web", SHARE, ["hami-0"])]
+
+    plan = planned(tmp_path, [*objects, *jobs])
+
+    # Pods of whole devices stay native, and count on the line of their key.
+    assert {KEY} == {*plan["quotaLines"]["team.gpus.yaml"]["before"]}
+    held = held_objects(plan)
+    assert "Namespace//team" in held
+    assert f"{SHARES} of {REFERENCE} (needed 3, " in held["Namespace//team"]
+    (fix,) = (entry["fix"] for entry in plan["held"] if entry["object"] == "Namespace//team")
+    assert f"add {SHARES} with 3 to {REFERENCE}" == fix
+    raised = quota({KEY: "3", SHARES: "3"})
+    objects = [entry if entry["kind"] != "ResourceQuota" else raised for entry in objects]
+    assert "Namespace//team" not in held_objects(planned(tmp_path, [*objects, *jobs]))
+
+
+@pytest.mark.parametrize("kind", ["CronJob", "Job", "Deployment"])
+def test_a_workload_that_its_quota_rejects_today_holds_nothing(tmp_path: Path, kind: str) -> None:
+    web = workload("web", SHARE, ["hami-0"] * 2)
+    objects = [*nodes(), namespace("team"), quota({KEY: "2"}), *web, *idle(kind, SHARE)]
+
+    plan = planned(tmp_path, objects)
+
+    assert ["team"] == moved(plan)
+    assert {} == {name: text for name, text in held_objects(plan).items() if "team" in name}
+    (note,) = (note for note in plan["waves"][0]["notes"] if "starts no pods today" in note)
+    assert f"since {KEY} of {REFERENCE} is 2; no line for its claims has room for them" in note
+
+
+# --- lines that there are already -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limits", "node", "line", "reference"),
+    [(WHOLE, "gpu-0", NVIDIA, "Node//gpu-0"), (SHARE, "hami-0", SHARES, "Namespace//team")],
+)
+def test_a_line_of_a_class_that_is_too_low_holds_what_moves_to_it(
+    tmp_path: Path, limits: Mapping[str, str], node: str, line: str, reference: str
+) -> None:
+    """Nobody compared it: evicted pods waited for their claims."""
+    web = workload("web", limits, [node] * 2)
+    objects = [*nodes(), namespace("team"), *web]
+
+    plan = planned(tmp_path, [*objects, quota({KEY: "8", line: "1"})])
+
+    held = held_objects(plan)
+    assert reference in held
+    text = f"{line} of {REFERENCE} (needed 2, used by others 0, hard 1) for Deployment/team/web"
+    assert text in held["Deployment/team/web"]
+    (fix,) = (entry["fix"] for entry in plan["held"] if entry["object"] == "Deployment/team/web")
+    assert fix.startswith(f"raise {line} of {REFERENCE} to 2; ")
+    assert "Deployment/team/web" not in held_objects(
+        planned(tmp_path, [*objects, quota({KEY: "8", line: "2"})])
+    )
+
+
+def test_a_native_cron_job_without_room_is_named(tmp_path: Path) -> None:
+    """It has no pods, so it holds no node."""
+    objects = [*nodes(), namespace("team"), *cron_job(WHOLE)]
+
+    plan = planned(tmp_path, [*objects, quota({KEY: "8", NVIDIA: "0"})])
+
+    assert f"{NVIDIA} of {REFERENCE}" in held_objects(plan)["CronJob/team/night"]
+    assert "Node//gpu-0" not in held_objects(plan)
+
+
+@pytest.mark.parametrize("limits", [WHOLE, SHARE], ids=["native", "claims"])
+def test_a_line_that_was_lowered_since_the_plan_stops_the_wave(
+    tmp_path: Path, limits: Mapping[str, str]
+) -> None:
+    node, line = ("gpu-0", NVIDIA) if limits == WHOLE else ("hami-0", SHARES)
+    objects = [*nodes(), namespace("team"), *workload("web", limits, [node] * 2)]
+    plan = planned(tmp_path, [*objects, quota({KEY: "8", NVIDIA: "2", SHARES: "2"})])
+    (number,) = (
+        wave["wave"]
+        for wave in plan["waves"]
+        if (limits == SHARE and "team" in wave["namespaces"])
+        or (limits == WHOLE and "gpu-0" in [entry["name"] for entry in wave["nodes"]])
+    )
+    hard = {KEY: "8", NVIDIA: "2", SHARES: "2"}
+    assert REFERENCE not in failed_before(tmp_path, [*objects, quota(hard)], number)
+
+    failed = failed_before(tmp_path, [*objects, quota({**hard, line: "1"})], number)
+
+    text = f"{line} of {REFERENCE} (needed 2, used by others 0, hard 1) for Deployment/team/web"
+    assert f"pods would wait for claims that are not created: {text}" in failed[REFERENCE]
+
+
+def test_lines_of_the_plan_count_before_its_wave(tmp_path: Path) -> None:
+    """The quota has them once the wave has begun, and a new workload may need more."""
+    web = workload("web", SHARE, ["hami-0"] * 2)
+    objects = [*nodes(), namespace("team"), quota({KEY: "2"}), *web]
+    plan = planned(tmp_path, objects)
+    (number,) = (wave["wave"] for wave in plan["waves"] if "team" in wave["namespaces"])
+    assert {SHARES: "2", NVIDIA: "0"} == added(plan)
+    assert REFERENCE not in failed_before(tmp_path, objects, number)
+    more = workload("more", SHARE, ["hami-0"])
+
+    now = [*(entry for entry in objects if entry["kind"] != "ResourceQuota"), *more]
+    failed = failed_before(tmp_path, [*now, quota({KEY: "2"})], number)
+
+    assert f"{SHARES} of {REFERENCE} (needed 3, used by others 0, hard 2)" in failed[REFERENCE]
+
+
+# --- lines of keys, once a class maps these -------------------------------------------------------
+
+
+def early(hard: Mapping[str, str]) -> Objects:
+    """A namespace that was opted in before the plan, with a pod that has a claim for a whole device."""
+    owner, pod = workload("early", WHOLE, ["done"])
+    owned = {"apiVersion": "v1", "kind": "Pod", "name": "early-0", "controller": True}
+    exactly = {"deviceClassName": "gpu.nvidia.com", "count": 1}
+    devices = {"requests": [{"name": "gpu", "exactly": exactly}]}
+    pod = copy.deepcopy(pod)
+    pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "own"}]
+    claim = api_object(
+        "ResourceClaim", "own", "team", ownerReferences=[owned], spec={"devices": devices}
+    )
+    done = plugin_node("done", 0)
+    done["status"]["allocatable"] = {"cpu": "8"}
+    slices = resource_slice("done", "gpu.nvidia.com", ["GPU-a", "GPU-b"])
+    return [
+        *(done, slices, device_class("device.driver == 'gpu.nvidia.com'", name="gpu.nvidia.com")),
+        *(namespace("team", {LABEL: "true"}), quota(hard), owner, pod, claim),
+    ]
+
+
+def test_a_mapping_that_has_early_pods_count_on_a_full_line_is_told(tmp_path: Path) -> None:
+    """`prepare.sh` changed nothing for pods, it said: the next ones were rejected."""
+    others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
+    objects = [*nodes(), *others, *early({KEY: "0", NVIDIA: "2"})]
+
+    plan = planned(tmp_path, objects)
+
+    assert {GPU: "gpu.nvidia.com"} == plan["mappedClasses"]
+    reason = held_objects(plan)["Namespace//team"]
+    text = f"{KEY} of {REFERENCE} (needed 1, used by others 0, hard 0) for Deployment/team/early"
+    assert reason.startswith("pods are opted in already, and once prepare.sh ")
+    assert reason.endswith(f"pods would be rejected: {text}")
+    assert text in failed_before(tmp_path, objects)[REFERENCE]
+    enough = [
+        entry if entry["kind"] != "ResourceQuota" else quota({KEY: "1", NVIDIA: "2"})
+        for entry in objects
+    ]
+    assert REFERENCE not in failed_before(tmp_path, enough)
+    assert "Namespace//team" not in held_objects(planned(tmp_path, enough))
+
+
+def test_pods_that_have_moved_are_not_held_by_a_line_that_the_plan_leaves(tmp_path: Path) -> None:
+    others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
+    objects = [*nodes(), *others, *early({KEY: "8", NVIDIA: "0"})]
+
+    plan = planned(tmp_path, objects)
+
+    assert "Namespace//team" not in held_objects(plan)
+    assert REFERENCE not in failed_before(tmp_path, objects)
+
+
+# --- several quotas, scopes, and other quotas -----------------------------------------------------
+
+
+def test_each_quota_has_to_have_room(tmp_path: Path) -> None:
+    web = workload("web", SHARE, ["hami-0"] * 2)
+    objects = [*nodes(), namespace("team"), *web, quota({KEY: "8"}), quota({SHARES: "1"}, "low")]
+
+    held = held_objects(planned(tmp_path, objects))
+
+    text = f"{SHARES} of ResourceQuota/team/low (needed 2, used by others 0, hard 1)"
+    assert text in held["Namespace//team"]
+    assert REFERENCE not in held["Namespace//team"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"scopes": ["NotTerminating"]},
+        {"scopes": ["BestEffort"]},
+        {
+            "scopeSelector": {
+                "matchExpressions": [
+                    {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
+                ]
+            }
+        },
+    ],
+)
+def test_a_line_of_a_quota_with_scopes_counts_no_claims(
+    tmp_path: Path, spec: Mapping[str, Any]
+) -> None:
+    web = workload("web", WHOLE, ["gpu-0"] * 2)
+    objects = [*nodes(), namespace("team"), *web, quota({NVIDIA: "0"}, **spec)]
+
+    assert "Deployment/team/web" not in held_objects(planned(tmp_path, objects))
+
+
+@pytest.mark.parametrize(("name", "is_held"), [("high", True), ("low", False)])
+def test_scopes_say_which_pods_count_on_a_line_of_keys(
+    tmp_path: Path, name: str, *, is_held: bool
+) -> None:
+    expression = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
+    web = workload("web", WHOLE, ["gpu-0"] * 2, priorityClassName=name)
+    own = quota({KEY: "1"}, scopeSelector={"matchExpressions": [expression]})
+
+    plan = planned(tmp_path, [*nodes(), namespace("team"), *web, own])
+
+    # It is below the present use, so an evicted pod does not come again.
+    held = held_objects(plan).get("Deployment/team/web", "")
+    assert is_held is (f"pods would be rejected: {KEY} of {REFERENCE} (needed 2, " in held)
+
+
+def test_lines_that_device_quotas_replace_are_not_compared(tmp_path: Path) -> None:
+    web = workload("web", SHARE, ["hami-0"] * 2)
+    objects = [*nodes(), namespace("team"), *web, quota({KEY: "2"}), device_quota({"name": GPU})]
+
+    plan = planned(tmp_path, objects)
+
+    assert "Namespace//team" not in held_objects(plan)
+    (number,) = (wave["wave"] for wave in plan["waves"] if "team" in wave["namespaces"])
+    assert REFERENCE not in failed_before(tmp_path, objects, number)
+
+
+def test_a_line_of_claims_is_told_once(tmp_path: Path) -> None:
+    count = "count/resourceclaims.resource.k8s.io"
+    web = workload("web", SHARE, ["hami-0"] * 2)
+    own = quota({KEY: "8", SHARES: "1", count: "1"})
+
+    reason = held_objects(planned(tmp_path, [*nodes(), namespace("team"), *web, own]))[
+        "Namespace//team"
+    ]
+
+    assert 1 == reason.count(f"{count} of {REFERENCE}")
+    assert 1 == reason.count(f"{SHARES} of {REFERENCE}")
+
+
+def test_native_and_translated_pods_of_a_namespace_have_lines_of_their_own(tmp_path: Path) -> None:
+    whole, share = workload("llm", WHOLE, ["gpu-0"]), workload("web", SHARE, ["hami-0"])
+    objects = [*nodes(), namespace("team"), *whole, *share]
+
+    held = held_objects(planned(tmp_path, [*objects, quota({KEY: "4", SHARES: "0"})]))
+
+    assert "Deployment/team/web" in held
+    assert "Deployment/team/llm" not in held
+
+
+def test_assess_names_a_line_of_a_class_that_is_too_low(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    web = workload("web", SHARE, ["hami-0"] * 2)
+    objects = [*nodes(), namespace("team"), *web, quota({KEY: "8", SHARES: "1"})]
+    planned(tmp_path, objects)
+
+    output = drawbridge("assess", "--snapshot", file).stdout
+
+    assert "exceedsQuota" in output
+    assert "(needed 2, used by" in " ".join(output.split())
+
+
+def test_a_quota_is_converted_with_room_for_pods_to_come(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    objects = [*nodes(), namespace("team"), quota({KEY: "1"}), *cron_job(SHARE)]
+    planned(tmp_path, objects)
+
+    result = drawbridge("quota", "convert", "--snapshot", file, "--split", "used")
+
+    assert f'{SHARES}: "1"' in result.stdout
+    assert f'{NVIDIA}: "0"' in result.stdout
