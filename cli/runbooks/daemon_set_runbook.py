@@ -1,12 +1,15 @@
-"""The commands of a runbook for DaemonSets with devices: a drain leaves their pods on the node. Pure."""
+"""The commands of a runbook for DaemonSets with devices, whose pods a drain leaves, and for device plugins. Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from cli.runbooks.shell import command, quoted
+from cli.runbooks.object_changes import FieldChange, change_command
+from cli.runbooks.shell import command, comment, quoted
 from findings.text import reference_text
+from migration.assessment.evidence import mapping_at
+from migration.plan.facts.environment import in_repository
 from migration.plan.facts.vendors import driver_label
-from migration.plan.model.plan import Plan, PlannedDaemonSet, PlannedNode, Wave
+from migration.plan.model.plan import Plan, PlannedDaemonSet, PlannedNode, PluginDaemonSet, Wave
 
 DELETE_TIMEOUT: Final = "10m"
 """The time for which an object may be on its way; with a finalizer that nobody removes, kubectl would wait for ever."""
@@ -109,3 +112,32 @@ def delete_daemon_pods(entry: PlannedDaemonSet, node: str) -> str:
         *(f"--selector={entry.selector}", f"--field-selector=spec.nodeName={node}"),
         f"--timeout={DELETE_TIMEOUT}",
     )
+
+
+def changed_plugins(plan: Plan) -> list[PluginDaemonSet]:
+    """Return the DaemonSets of device plugins that `prepare.sh` changes itself."""
+    return [
+        plugin
+        for plugin in plan.plugins
+        if not in_repository(plan, "DaemonSet", plugin.namespace, plugin.name)
+    ]
+
+
+def plugin_lines(plugin: PluginDaemonSet) -> Iterator[str]:
+    """Yield the command that keeps a device plugin from switched nodes."""
+    required = {"nodeSelectorTerms": list(plugin.node_selector_terms)}
+    former = plugin.affinity or {}
+    node_affinity = {
+        **mapping_at(former, "nodeAffinity"),
+        "requiredDuringSchedulingIgnoredDuringExecution": required,
+    }
+    change = FieldChange(
+        path=("spec", "template", "spec", "affinity"),
+        before=plugin.affinity,
+        after={**former, "nodeAffinity": node_affinity},
+    )
+    yield ""
+    yield comment(f"{plugin.name} stays away from nodes with {' or '.join(plugin.labels)}.")
+    yield "# Its pods restart: pods with devices go on, and none gets devices on a node until its plugin is back."
+    yield "# If a chart owns it, set the same affinity in its values, or the next upgrade takes it back."
+    yield change_command(f"daemonset/{plugin.name}", plugin.namespace, [change])

@@ -11,7 +11,7 @@ import msgspec
 
 from kube.manifests.dump import dump_yaml
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
-from migration.plan.facts.environment import KUSTOMIZE
+from migration.plan.facts.environment import KUSTOMIZE, in_repository
 from migration.plan.model.plan import Plan, Wave, is_name
 
 
@@ -58,7 +58,12 @@ def kustomize_files(plan: Plan, quotas: Mapping[str, Mapping[str, Any]]) -> dict
         ("prepare", _prepared(plan, quotas)),
         *((f"wave-{wave.wave}", _of_wave(wave)) for wave in plan.waves),
     ):
-        files |= _component(f"{KUSTOMIZE}/{step}", list(patches))
+        own = [
+            patch
+            for patch in patches
+            if in_repository(plan, patch.kind, patch.namespace, patch.name)
+        ]
+        files |= _component(f"{KUSTOMIZE}/{step}", own)
     return files
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from cli.runbooks.object_changes import FieldChange, change_lines
 from cli.runbooks.opt_in_runbook import COMMIT_TIMEOUT
 from cli.runbooks.shell import command, comment, quoted
-from migration.plan.facts.environment import KUSTOMIZE
+from migration.plan.facts.environment import KUSTOMIZE, in_repository
 from migration.plan.facts.vendors import CHART_MAPPINGS, unmap_command
 from migration.plan.model.plan import Plan
 
@@ -27,8 +27,9 @@ def chart_mapping_lines(driver: str, plan: Plan) -> Iterator[str]:
     yield "# for whole devices would get shares, or none. This takes the name back, after each upgrade of the chart, too:"
     if plan.format == KUSTOMIZE:
         yield comment(
-            f"remove spec.extendedResourceName of DeviceClass {driver} where the repository has it."
+            f"remove spec.extendedResourceName of DeviceClass {driver} where the repository has it; without the class in a"
         )
+        yield comment(f"repository: {unmap_command(driver)}")
         return
     yield f"if {_is_mapped(driver, resource)}; then"
     yield f"  {unmap_command(driver)}"
@@ -48,7 +49,7 @@ def wide_mapping_lines(plan: Plan) -> Iterator[str]:
         yield comment(f"DeviceClass {name} maps {resource}, and {mapping.reason}.")
         yield "# Pods that have the key still would get any of its devices on switched nodes. Pods that run keep theirs."
         yield f"if {_is_mapped(name, resource)}; then"
-        if plan.format == KUSTOMIZE:
+        if in_repository(plan, "DeviceClass", "", name):
             text = (
                 f"held: DeviceClass {name} maps {resource} still: commit kustomize/prepare of the plan, or without the class "
                 f"in a repository run {unmap_command(name)}; then run this again"
@@ -63,7 +64,7 @@ def wide_mapping_lines(plan: Plan) -> Iterator[str]:
 def mapping_lines(plan: Plan) -> Iterator[str]:
     """Yield the lines that have classes map resource names."""
     for resource, name in plan.mapped_classes.items():
-        if plan.format == KUSTOMIZE:
+        if in_repository(plan, "DeviceClass", "", name):
             yield command(
                 *("kubectl", "wait", f"deviceclass/{name}", f"--timeout={COMMIT_TIMEOUT}"),
                 f"--for=jsonpath={{.spec.extendedResourceName}}={resource}",

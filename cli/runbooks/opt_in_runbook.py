@@ -16,7 +16,7 @@ from cli.runbooks.object_changes import (
 from cli.runbooks.shell import command, comment, quoted
 from findings.text import reference_text
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
-from migration.plan.facts.environment import KUSTOMIZE
+from migration.plan.facts.environment import in_repository
 from migration.plan.model.plan import Plan, PlannedWorkload, Wave
 
 COMMIT_TIMEOUT: Final = "1h"
@@ -45,7 +45,7 @@ def opt_in_lines(plan: Plan, wave: Wave, verify: str) -> Iterator[str]:
     """
     if wave.namespaces:
         yield "\n# These namespaces are opted in; pods that run stay as they are."
-    if plan.format == KUSTOMIZE and wave.opted_in:
+    if has_patches(plan, wave):
         yield commit_line(f"wave-{wave.wave}")
     for namespace in wave.namespaces:
         yield from _label(plan, wave, namespace, "true")
@@ -64,7 +64,7 @@ def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     step = f"kustomize/wave-{wave.wave}"
     for namespace in wave.opted_in:
         was_selective = namespace in wave.formerly_selective
-        if plan.format != KUSTOMIZE:
+        if not in_repository(plan, "Namespace", "", namespace):
             value = "true" if namespace in wave.namespaces else TRANSLATE_SELECTED
             change = label_change(value, wave.former_labels.get(namespace))
             *comments, change_back = change_lines(f"namespace/{namespace}", "", [change])
@@ -83,7 +83,7 @@ def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     for workload, target, namespace in templates:
         if workload.losses:
             yield restart_comment(workload)
-        if plan.format == KUSTOMIZE:
+        if in_repository(plan, *workload.object.split("/", 2)):
             output = f"--output=jsonpath={{.spec.template{_PATH}}}"
             flags = (f"--namespace={namespace}", "--ignore-not-found", output)
             words = command("kubectl", "get", target, *flags)
@@ -101,7 +101,7 @@ def _labelled_template_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     for workload, target, namespace in templates:
         if workload.losses:
             yield restart_comment(workload)
-        if plan.format == KUSTOMIZE:
+        if in_repository(plan, *workload.object.split("/", 2)):
             wait = command(
                 *("kubectl", "wait", target, f"--namespace={namespace}"),
                 f"--timeout={COMMIT_TIMEOUT}",
@@ -139,6 +139,28 @@ def _change_lines(workload: PlannedWorkload, change: str) -> Iterator[str]:
     return iter([change]) if workload.on_delete else asked_lines(workload, change)
 
 
+def has_patches(plan: Plan, wave: Wave) -> bool:
+    """Return True if a repository changes objects that a wave opts in."""
+    return any(in_repository(plan, "Namespace", "", name) for name in wave.opted_in) or any(
+        in_repository(plan, *workload.object.split("/", 2)) for workload, *_ in _templates(wave)
+    )
+
+
+def has_prepared_patches(plan: Plan) -> bool:
+    """Return True if a repository changes objects before the first wave; quotas are there then, too."""
+    objects = [
+        *(("DaemonSet", plugin.namespace, plugin.name) for plugin in plan.plugins),
+        *(("DeviceClass", "", name) for name in plan.mapped_classes.values()),
+        *(("DeviceClass", "", mapping.device_class) for mapping in plan.wide_mappings),
+        *(
+            ("ResourceQuota", namespace, file.removeprefix(f"{namespace}.").removesuffix(".yaml"))
+            for namespace, files in plan.quotas.items()
+            for file in files
+        ),
+    ]
+    return any(in_repository(plan, *reference) for reference in objects)
+
+
 def commit_line(step: str) -> str:
     """Return the command that asks a person for the patches of a step."""
     text = f"commit kustomize/{step} of the plan to your repository, unless that is done; this waits for it"
@@ -154,7 +176,7 @@ def _stop(query: str, name: str, step: str) -> Iterator[str]:
 
 
 def _label(plan: Plan, wave: Wave, namespace: str, value: str) -> tuple[str, ...]:
-    if plan.format == KUSTOMIZE:
+    if in_repository(plan, "Namespace", "", namespace):
         wait = ("kubectl", "wait", f"namespace/{namespace}", f"--timeout={COMMIT_TIMEOUT}")
         return (command(*wait, f"--for=jsonpath={{{_PATH}}}={value}"),)
     change = label_change(wave.former_labels.get(namespace), value)

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from cli.runbooks.daemon_set_runbook import changed_plugins, plugin_lines
 from cli.runbooks.driver_runbook import (
     driver_lines,
     held_lines,
@@ -17,8 +18,7 @@ from cli.runbooks.driver_runbook import (
 )
 from cli.runbooks.evicted_runbook import lasting_lines
 from cli.runbooks.mapping_runbook import chart_mapping, mapping_lines, wide_mapping_lines
-from cli.runbooks.object_changes import FieldChange, change_command
-from cli.runbooks.opt_in_runbook import commit_line
+from cli.runbooks.opt_in_runbook import commit_line, has_prepared_patches
 from cli.runbooks.plan_text import free_by_kind, losses_text, namespace_texts
 from cli.runbooks.shell import (
     CLUSTER_SCRIPT,
@@ -36,11 +36,10 @@ from cli.runbooks.wave_runbook import (
     switch_script,
 )
 from findings.text import count_text, join_names, printable, reference_text
-from migration.assessment.evidence import mapping_at
-from migration.plan.facts.environment import KUSTOMIZE
+from migration.plan.facts.environment import in_repository
 from migration.plan.facts.vendors import NVIDIA, unmap_command
 from migration.plan.facts.work import describe_work
-from migration.plan.model.plan import Plan, PluginDaemonSet, Wave
+from migration.plan.model.plan import Plan, Wave
 from migration.plan.search.unmovable import CORDONED
 
 SETTINGS: Final = "settings.yaml"
@@ -247,7 +246,7 @@ def _readme_lasting(plan: Plan) -> Iterator[str]:
         publishing = plan.class_nodes.get(name, ())
         nodes = f" ({_cell(join_names(publishing))})" if publishing else ""
         yield f"DeviceClass {_cell(name)} goes on mapping {_cell(resource)}, so pods with it may use nodes of its driver{nodes}; if it did not"
-        yield f"before, {'take that out of the repository' if plan.format == KUSTOMIZE else f'this ends it: `{unmap_command(name)}`'}"
+        yield f"before, {'take that out of the repository' if in_repository(plan, 'DeviceClass', '', name) else f'this ends it: `{unmap_command(name)}`'}"
     for mapping in plan.wide_mappings:
         yield f"DeviceClass {_cell(mapping.device_class)} maps {_cell(mapping.resource)} no more."
 
@@ -309,7 +308,8 @@ def _lowered_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             patch = json.dumps({"spec": {"hard": dict.fromkeys(quota.doubled, "AMOUNT")}})
             words = ("kubectl", "patch", "resourcequota", quota.name, f"--namespace={namespace}")
             way = command(*words, "--type=merge", f"--patch={patch}")
-            where = "in the repository" if plan.format == KUSTOMIZE else f"with {way}"
+            is_there = in_repository(plan, "ResourceQuota", namespace, quota.name)
+            where = "in the repository" if is_there else f"with {way}"
             effects = "; ".join(plan.quota_effects.get(file, ()))
             yield (
                 f"ResourceQuota/{namespace}/{quota.name}: claims have lines of their own ({effects}), so lower "
@@ -368,11 +368,10 @@ def _prepare(plan: Plan) -> Iterator[str]:
     # What a person installs comes first: nothing has changed when the script stops for it.
     for driver in sorted(plan.drivers, key=lambda driver: (driver == NVIDIA, driver)):
         yield from driver_lines(driver, plan.drivers[driver], plan)
-    changed = (plan.plugins, plan.mapped_classes, plan.quotas, plan.wide_mappings)
-    if plan.format == KUSTOMIZE and any(changed):
+    if has_prepared_patches(plan):
         yield commit_line("prepare")
-    for plugin in () if plan.format == KUSTOMIZE else plan.plugins:
-        yield from _plugin_lines(plugin)
+    for plugin in changed_plugins(plan):
+        yield from plugin_lines(plugin)
     yield from wide_mapping_lines(plan)
     yield from mapping_lines(plan)
     if plan.waves:
@@ -386,32 +385,13 @@ def _effect(plan: Plan) -> str:
     restarts_driver = upgraded_release(plan) is not None and NVIDIA in plan.driver_nodes
     restarted = [
         *(["the DRA driver"] if restarts_driver else []),
-        *(["device plugins"] if plan.plugins and plan.format != KUSTOMIZE else []),
+        *(["device plugins"] if changed_plugins(plan) else []),
     ]
     if not restarted:
         return "it changes nothing for any pod"
     return (
         f"it restarts pods of {' and '.join(restarted)}, and changes nothing for pods with devices"
     )
-
-
-def _plugin_lines(plugin: PluginDaemonSet) -> Iterator[str]:
-    required = {"nodeSelectorTerms": list(plugin.node_selector_terms)}
-    former = plugin.affinity or {}
-    node_affinity = {
-        **mapping_at(former, "nodeAffinity"),
-        "requiredDuringSchedulingIgnoredDuringExecution": required,
-    }
-    change = FieldChange(
-        path=("spec", "template", "spec", "affinity"),
-        before=plugin.affinity,
-        after={**former, "nodeAffinity": node_affinity},
-    )
-    yield ""
-    yield comment(f"{plugin.name} stays away from nodes with {' or '.join(plugin.labels)}.")
-    yield "# Its pods restart: pods with devices go on, and none gets devices on a node until its plugin is back."
-    yield "# If a chart owns it, set the same affinity in its values, or the next upgrade takes it back."
-    yield change_command(f"daemonset/{plugin.name}", plugin.namespace, [change])
 
 
 def _preflight(wave: Wave, last: int, verify: str) -> Iterator[str]:

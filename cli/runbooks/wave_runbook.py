@@ -26,7 +26,7 @@ from findings.text import count_text
 from kube.names import GROUP
 from migration.assessment.node_devices import GPU, Source
 from migration.assessment.replaced_lines import ReplacedLines
-from migration.plan.facts.environment import KUSTOMIZE
+from migration.plan.facts.environment import in_repository
 from migration.plan.facts.vendors import driver_label
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import (
@@ -230,7 +230,7 @@ def _replaced_lines(plan: Plan, wave: Wave) -> Iterator[str]:
                 *("kubectl", "wait", f"devicequotas.{GROUP}/{name}"),
                 *("--for=condition=Enforced", f"--timeout={QUOTA_TIMEOUT}"),
             )
-        if plan.format == KUSTOMIZE:
+        if in_repository(plan, "ResourceQuota", entry.namespace, entry.name):
             yield from _removed_by_hand(entry)
         else:
             removed = line_changes(entry.amounts, dict.fromkeys(entry.amounts))
@@ -267,7 +267,7 @@ def _restored_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             f"The lines of ResourceQuota {entry.namespace}/{entry.name} come back with their amounts; "
             f"DeviceQuota {', '.join(entry.device_quotas)} stays."
         )
-        if plan.format == KUSTOMIZE:
+        if in_repository(plan, "ResourceQuota", entry.namespace, entry.name):
             amounts = ", ".join(f"{line}: {amount}" for line, amount in entry.amounts.items())
             text = f"by hand: give ResourceQuota {entry.namespace}/{entry.name} the lines {amounts}"
             yield f"echo {quoted(text)}"
@@ -283,15 +283,14 @@ def _quota_lines(plan: Plan, wave: Wave) -> Iterator[str]:
         yield "# Quotas get lines for claims. Each line is a limit of its own, beside the one for pods with keys:"
     for file in files:
         yield from (comment(effect) for effect in plan.quota_effects.get(file, ()))
-    if plan.format == KUSTOMIZE and files:
-        yield "# They come with kustomize/prepare from the repository: kubectl diff stops while one is missing."
     for namespace in plan.quota_namespaces(wave):
         for file in plan.quotas.get(namespace, ()):
-            if plan.format == KUSTOMIZE:
+            name = file.removeprefix(f"{namespace}.").removesuffix(".yaml")
+            if in_repository(plan, "ResourceQuota", namespace, name):
+                yield "# It comes with kustomize/prepare from the repository: kubectl diff stops while a line is missing."
                 yield f'kubectl diff --filename="$here/../quotas/"{quoted(file)}'
                 continue
             lines = plan.quota_lines.get(file, QuotaLines(before={}, added={}))
-            name = file.removeprefix(f"{namespace}.").removesuffix(".yaml")
             added = line_changes(
                 {**lines.before, **dict.fromkeys(lines.added)}, {**lines.before, **lines.added}
             )

@@ -327,8 +327,9 @@ def test_the_managers_are_in_a_snapshot_and_nothing_else_of_their_fields() -> No
 
 
 def test_patches_for_a_repository_take_the_place_of_kubectl(tmp_path: Path) -> None:
+    """Nothing shows what the repository has, so it has all of it."""
     cluster = [
-        *cluster_of(MANAGED[0][0]),
+        *cluster_of({}),
         *(plugin_node("gpu-0"), plugin_node("gpu-1"), PLUGIN, namespace("research")),
         *workload("train", {GPU: "1"}, ["gpu-0"], namespace="research"),
     ]
@@ -385,6 +386,38 @@ def test_patches_for_a_repository_take_the_place_of_kubectl(tmp_path: Path) -> N
     # Such a plan may be made again.
     planned(tmp_path, cluster, "--wave-nodes", 1)
     assert not folder.exists()
+
+
+def test_objects_of_nobody_are_changed_by_the_scripts_beside_those_of_argo_cd(
+    tmp_path: Path,
+) -> None:
+    """They had no command anywhere, and the scripts waited for a commit of objects that no repository has."""
+    cluster = [
+        *cluster_of(MANAGED[0][0]),
+        *(plugin_node("gpu-0"), plugin_node("gpu-1"), PLUGIN, namespace("research")),
+        *workload("train", {**SHARE}, ["hami-0"], namespace="research"),
+        *workload("native", {GPU: "1"}, ["gpu-0"], namespace="research"),
+        {**QUOTA, "metadata": {"name": "own", "namespace": "research"}},
+    ]
+
+    plan = planned(tmp_path, cluster, "--format", "kustomize", "--wave-nodes", 1)
+
+    folder = tmp_path / "plan" / "kustomize"
+    assert {
+        "resourcequota.team.gpus.yaml",
+        "namespace.team.yaml",
+        "kustomization.yaml",
+    } == {path.name for path in folder.rglob("*.yaml")}
+    texts = "".join(script(tmp_path, f"wave-{wave['wave']}/switch.sh") for wave in plan["waves"])
+    prepared = [name for name, _ in changes(script(tmp_path, "prepare.sh"))]
+    assert ["kube-system/daemonset/nvidia-device-plugin", "deviceclass/gpu.nvidia.com"] == prepared
+    assert "commit kustomize/prepare" in script(tmp_path, "prepare.sh")
+    assert ["research/resourcequota/own", "namespace/research"] == sorted(
+        (name for name, _ in changes(texts)), reverse=True
+    )
+    assert "kubectl wait namespace/team" in texts
+    assert 1 == texts.count("kubectl diff --filename")
+    assert 1 == texts.count("commit kustomize/wave-")
 
 
 def test_a_class_with_a_hostile_name_is_in_no_path(tmp_path: Path) -> None:

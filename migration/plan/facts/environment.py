@@ -137,6 +137,18 @@ def read_managed(objects: Iterable[SourceObject], plan: Plan) -> dict[str, str]:
     return dict(sorted(managed.items()))
 
 
+def in_repository(plan: Plan, kind: str, namespace: str, name: str) -> bool:
+    """Return True if scripts wait until a repository has changed an object, and do not change it themselves.
+
+    Where no object of the plan is seen to be of Argo CD or Flux, a person applies them all from a repository.
+    """
+    if plan.format != KUSTOMIZE:
+        return False
+    managers = plan.managed
+    is_seen = not REVERTING.isdisjoint(managers.values())
+    return not is_seen or managers.get(f"{kind}/{namespace}/{name}") in REVERTING
+
+
 def _is_converted(plan: Plan, namespace: str, name: str) -> bool:
     """Return True if a ResourceQuota gets lines for claims."""
     return f"{namespace}.{name}.yaml" in plan.quotas.get(namespace, ())
