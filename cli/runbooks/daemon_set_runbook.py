@@ -1,4 +1,4 @@
-"""The commands of a runbook for DaemonSets with devices, whose pods a drain leaves, and for device plugins. Pure."""
+"""The commands of a runbook for DaemonSets with devices, and for those of device plugins. Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final

@@ -327,7 +327,7 @@ def test_the_managers_are_in_a_snapshot_and_nothing_else_of_their_fields() -> No
 
 
 def test_patches_for_a_repository_take_the_place_of_kubectl(tmp_path: Path) -> None:
-    """Nothing shows what the repository has, so it has all of it."""
+    """Without a sign of Argo CD or Flux all objects are of the repository."""
     cluster = [
         *cluster_of({}),
         *(plugin_node("gpu-0"), plugin_node("gpu-1"), PLUGIN, namespace("research")),
