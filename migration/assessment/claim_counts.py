@@ -219,7 +219,7 @@ def _needed_claims(
             continue
         number += of_pod * workload.pods
         names.append(workload.key.reference)
-        more = of_pod * _surge_of(workload)
+        more = of_pod * surge_of(workload)
         if more:
             surge += more
             rollouts.append(workload.key.reference)
@@ -253,7 +253,8 @@ def _claims_of_pod(workload: AssessedWorkload) -> int:
     return min(len(claims), 1) if workload.outcome is Outcome.NATIVE else len(claims)
 
 
-def _surge_of(workload: AssessedWorkload) -> int:
+def surge_of(workload: AssessedWorkload) -> int:
+    """Return the number of pods that a rollout of a workload starts before it ends one."""
     if workload.key.kind != "Deployment" or workload.result is None:
         return 0
     return surge_pods(mapping_at(workload.result.source.document, "spec"))

@@ -17,7 +17,7 @@ from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL
 from kube.quantity import ZERO, Quantity
 from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.claim_counts import ClaimShortage, find_claim_shortages
+from migration.assessment.claim_counts import ClaimShortage, find_claim_shortages, surge_of
 from migration.assessment.device_needs import (
     Counting,
     NamespaceObjects,
@@ -149,6 +149,7 @@ class _Member(NamedTuple):
         later: The same, as they count once the plan is prepared.
         running: The number of these.
         starting: The number of pods that it starts later, as far as quotas let it today.
+        surge: The number that its rollout starts before it ends one, if quotas have room for them today.
         is_early: It is opted in, and none of its pods is on a node that is still to be switched.
         is_evicted: Some of its pods are on such nodes.
     """
@@ -159,6 +160,7 @@ class _Member(NamedTuple):
     later: Sequence[PodCharge]
     running: int
     starting: int
+    surge: int
     is_early: bool
     is_evicted: bool
 
@@ -274,12 +276,11 @@ class _Comparison:
         """
         pods = [self._objects.pods.get(name) for name in workload.members]
         is_evicted = any(pod is not None and pod.spec.node_name in nodes for pod in pods)
-        starting, reason = pods_to_start(workload), ""
-        if starting:
-            today = charge_of_pod_today(workload, self._counting, is_opted_in=is_opted_in)
-            if self._excess([(today, starting)]):
-                reason = self._excess([(today, 1)])
-                starting = 0 if reason else 1
+        starting, surge, reason = pods_to_start(workload), surge_of(workload), ""
+        today = charge_of_pod_today(workload, self._counting, is_opted_in=is_opted_in)
+        if starting and self._excess([(today, starting)]):
+            reason = self._excess([(today, 1)])
+            starting = 0 if reason else 1
         member = _Member(
             workload=workload,
             charge=charge_of_next_pod(workload, self._later),
@@ -287,6 +288,7 @@ class _Comparison:
             later=self._objects.charges(workload.members, self._later),
             running=len(workload.members),
             starting=starting,
+            surge=0 if surge and self._excess([(today, surge)]) else surge,
             is_early=is_opted_in and not is_evicted,
             is_evicted=is_evicted,
         )
@@ -342,14 +344,22 @@ class _Comparison:
                 total = totals[account.reference, line]
                 starting = join(member.on(account, line, member.starting) for member in members)
                 needed = total.running + starting
+                # Rollouts come one after the other.
+                surge = _largest(member.on(account, line, member.surge) for member in members)
                 affected = [member for member in members if member.is_affected(account, line)]
-                if affected and total.used + needed > hard:
+                if affected and total.used + needed + surge > hard:
                     shortage = ClaimShortage(
                         quota=account.reference,
                         line=line,
                         needed=needed.round_up(),
+                        surge=surge.round_up(),
                         used=total.used,
                         hard=hard,
+                        rollouts=tuple(
+                            member.workload.key.reference
+                            for member in affected
+                            if member.on(account, line, member.surge) > hard - total.used - needed
+                        ),
                         workloads=(),
                         rejects_pods=any(line in member.charge.own for member in affected),
                         is_added=(account.reference, line) not in todays_lines,

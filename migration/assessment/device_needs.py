@@ -28,6 +28,7 @@ from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import release_claims
+from migration.assessment.claim_counts import surge_of
 from migration.assessment.outcomes import (
     AssessedWorkload,
     Outcome,
@@ -225,6 +226,7 @@ def devices_in_use(
     live = {namespace for namespace, _ in members}
     now: dict[str, Counter[str]] = {}
     starts: dict[str, list[Start]] = {}
+    rollouts: dict[str, Counter[str]] = {}
     for workload in own:
         namespace, of_pod = workload.key.namespace, devices_of_pod(workload)
         counts, pods = now.setdefault(namespace, Counter()), len(workload.members)
@@ -236,13 +238,16 @@ def devices_in_use(
             counts[name] += number * pods
         if starting:
             starts.setdefault(namespace, []).append(Start(starting, of_pod))
+        if surge := surge_of(workload):
+            largest = rollouts.setdefault(namespace, Counter())
+            largest |= Counter({name: number * surge for name, number in of_pod.items()})
     for (namespace, _), claim in release_claims(state.claims, members).items():
         counts = now.setdefault(namespace, Counter())
         for line, amount in claim_usage(claim.spec.devices, {}, counts_extended=False).items():
             if line.endswith(DEVICES_OF_CLASS):
                 counts[line.removesuffix(DEVICES_OF_CLASS)] += int(amount)
     return {
-        namespace: DeviceUse(+counts, tuple(starts.get(namespace, ())))
+        namespace: DeviceUse(+counts, tuple(starts.get(namespace, ())), rollouts.get(namespace, {}))
         for namespace, counts in now.items()
     }
 

@@ -87,21 +87,26 @@ class DeviceUse(msgspec.Struct, frozen=True):
     Attributes:
         now: DeviceClass to the devices of the pods that there are, with keys or claims.
         starts: The pods of workloads that have none now.
+        rollouts: DeviceClass to the most devices of the pods that a rollout starts before it ends one.
     """
 
     now: Mapping[str, int] = {}
     starts: tuple[Start, ...] = ()
+    rollouts: Mapping[str, int] = {}
 
     @classmethod
     def merged(cls, uses: Iterable[Self]) -> Self:
         """Return the use of several namespaces together."""
         now: dict[str, int] = {}
         starts: list[Start] = []
+        rollouts: dict[str, int] = {}
         for use in uses:
             starts += use.starts
             for name, number in use.now.items():
                 now[name] = now.get(name, 0) + number
-        return cls(now, tuple(starts))
+            for name, number in use.rollouts.items():
+                rollouts[name] = max(rollouts.get(name, 0), number)
+        return cls(now, tuple(starts), rollouts)
 
     def needs(self, classes: Collection[str], total: int) -> dict[str, int]:
         """Return class to the devices that it has to have of an amount, as far as that is enough.
@@ -158,11 +163,24 @@ def divide_amount(
     total = int(amount)
     sharing = [name for name in classes if name not in with_lines]
     needs = dict.fromkeys(classes, 0) | use.needs(sharing, total)
-    in_use = sum(needs.values())
-    if in_use > total:
-        parts = {name: total * need // in_use for name, need in needs.items()}
-    else:
-        parts = {name: need + (total - in_use) // len(classes) for name, need in needs.items()}
-    most_used = max(classes, key=lambda name: (needs[name], name))
-    parts[most_used] += total - sum(parts.values())
+    parts = _parts(needs, total)
+    with_rollouts = {
+        name: need + (use.rollouts.get(name, 0) if name in sharing else 0)
+        for name, need in needs.items()
+    }
+    # The rest is often enough for rollouts.
+    if any(parts[name] < need for name, need in with_rollouts.items()):
+        parts = _parts(with_rollouts if sum(with_rollouts.values()) <= total else needs, total)
     return {name: Quantity(str(part)) for name, part in parts.items()}
+
+
+def _parts(needs: Mapping[str, int], total: int) -> dict[str, int]:
+    """Return class to its need and an equal part of the rest, or a part in proportion if the needs are more than the total."""
+    needed = sum(needs.values())
+    if needed > total:
+        parts = {name: total * need // needed for name, need in needs.items()}
+    else:
+        parts = {name: need + (total - needed) // len(needs) for name, need in needs.items()}
+    most_needed = max(needs, key=lambda name: (needs[name], name))
+    parts[most_needed] += total - sum(parts.values())
+    return parts

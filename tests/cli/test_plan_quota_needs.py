@@ -1,7 +1,7 @@
 """`drawbridge plan` and `verify --before`: lines of ResourceQuotas for devices, and the needs of workloads."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +43,13 @@ def quota(hard: Mapping[str, str], name: str = "gpus", **spec: Any) -> dict[str,
 def pod_template(limits: Mapping[str, str]) -> dict[str, Any]:
     container = {"name": "c", "image": "a", "resources": {"limits": dict(limits)}}
     return {"spec": {"containers": [container], "restartPolicy": "Never"}}
+
+
+def stateful_set(
+    name: str, limits: Mapping[str, str], own_nodes: Sequence[str], **spec: Any
+) -> Objects:
+    """A workload with rollouts of no more pods at a time than it has."""
+    return workload(name, limits, own_nodes, kind="StatefulSet", **spec)
 
 
 def cron_job(limits: Mapping[str, str], name: str = "night", parallelism: int = 1) -> Objects:
@@ -115,7 +122,12 @@ def test_classes_whose_pods_to_come_do_not_fit_together_hold_their_namespace(
 ) -> None:
     """One amount lets them run in turns, and parts of it do not."""
     jobs = [*cron_job({GPU: "2"}, "whole"), *cron_job(SHARE, parallelism=2)]
-    objects = [*nodes(), namespace("team"), quota({KEY: "3"}), *workload("web", SHARE, ["hami-0"])]
+    objects = [
+        *nodes(),
+        namespace("team"),
+        quota({KEY: "3"}),
+        *stateful_set("web", SHARE, ["hami-0"]),
+    ]
 
     plan = planned(tmp_path, [*objects, *jobs])
 
@@ -133,7 +145,7 @@ def test_classes_whose_pods_to_come_do_not_fit_together_hold_their_namespace(
 
 @pytest.mark.parametrize("kind", ["CronJob", "Job", "Deployment"])
 def test_a_workload_that_its_quota_rejects_today_holds_nothing(tmp_path: Path, kind: str) -> None:
-    web = workload("web", SHARE, ["hami-0"] * 2)
+    web = stateful_set("web", SHARE, ["hami-0"] * 2)
     objects = [*nodes(), namespace("team"), quota({KEY: "2"}), *web, *idle(kind, SHARE)]
 
     plan = planned(tmp_path, objects)
@@ -155,18 +167,18 @@ def test_a_line_of_a_class_that_is_too_low_holds_what_moves_to_it(
     tmp_path: Path, limits: Mapping[str, str], node: str, line: str, reference: str
 ) -> None:
     """Nobody compared it: evicted pods waited for their claims."""
-    web = workload("web", limits, [node] * 2)
+    web = stateful_set("web", limits, [node] * 2)
     objects = [*nodes(), namespace("team"), *web]
 
     plan = planned(tmp_path, [*objects, quota({KEY: "8", line: "1"})])
 
     held = held_objects(plan)
     assert reference in held
-    text = f"{line} of {REFERENCE} (needed 2, used by others 0, hard 1) for Deployment/team/web"
-    assert text in held["Deployment/team/web"]
-    (fix,) = (entry["fix"] for entry in plan["held"] if entry["object"] == "Deployment/team/web")
+    text = f"{line} of {REFERENCE} (needed 2, used by others 0, hard 1) for StatefulSet/team/web"
+    assert text in held["StatefulSet/team/web"]
+    (fix,) = (entry["fix"] for entry in plan["held"] if entry["object"] == "StatefulSet/team/web")
     assert fix.startswith(f"raise {line} of {REFERENCE} to 2; ")
-    assert "Deployment/team/web" not in held_objects(
+    assert "StatefulSet/team/web" not in held_objects(
         planned(tmp_path, [*objects, quota({KEY: "8", line: "2"})])
     )
 
@@ -186,7 +198,7 @@ def test_a_line_that_was_lowered_since_the_plan_stops_the_wave(
     tmp_path: Path, limits: Mapping[str, str]
 ) -> None:
     node, line = ("gpu-0", NVIDIA) if limits == WHOLE else ("hami-0", SHARES)
-    objects = [*nodes(), namespace("team"), *workload("web", limits, [node] * 2)]
+    objects = [*nodes(), namespace("team"), *stateful_set("web", limits, [node] * 2)]
     plan = planned(tmp_path, [*objects, quota({KEY: "8", NVIDIA: "2", SHARES: "2"})])
     (number,) = (
         wave["wave"]
@@ -199,19 +211,19 @@ def test_a_line_that_was_lowered_since_the_plan_stops_the_wave(
 
     failed = failed_before(tmp_path, [*objects, quota({**hard, line: "1"})], number)
 
-    text = f"{line} of {REFERENCE} (needed 2, used by others 0, hard 1) for Deployment/team/web"
+    text = f"{line} of {REFERENCE} (needed 2, used by others 0, hard 1) for StatefulSet/team/web"
     assert f"pods would wait for claims that are not created: {text}" in failed[REFERENCE]
 
 
 def test_lines_of_the_plan_count_before_its_wave(tmp_path: Path) -> None:
     """The quota has them once the wave has begun, and a new workload may need more."""
-    web = workload("web", SHARE, ["hami-0"] * 2)
+    web = stateful_set("web", SHARE, ["hami-0"] * 2)
     objects = [*nodes(), namespace("team"), quota({KEY: "2"}), *web]
     plan = planned(tmp_path, objects)
     (number,) = (wave["wave"] for wave in plan["waves"] if "team" in wave["namespaces"])
     assert {SHARES: "2", NVIDIA: "0"} == added(plan)
     assert REFERENCE not in failed_before(tmp_path, objects, number)
-    more = workload("more", SHARE, ["hami-0"])
+    more = stateful_set("more", SHARE, ["hami-0"])
 
     now = [*(entry for entry in objects if entry["kind"] != "ResourceQuota"), *more]
     failed = failed_before(tmp_path, [*now, quota({KEY: "2"})], number)
@@ -219,12 +231,59 @@ def test_lines_of_the_plan_count_before_its_wave(tmp_path: Path) -> None:
     assert f"{SHARES} of {REFERENCE} (needed 3, used by others 0, hard 2)" in failed[REFERENCE]
 
 
+# --- rollouts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("limits", "node"), [(WHOLE, "gpu-0"), (SHARE, "hami-0")])
+@pytest.mark.parametrize(("key", "hard", "is_noted"), [("8", "2", True), ("8", "3", False)])
+def test_a_rollout_that_a_line_has_no_room_for_is_noted(
+    tmp_path: Path,
+    limits: Mapping[str, str],
+    node: str,
+    *,
+    key: str,
+    hard: str,
+    is_noted: bool,
+) -> None:
+    """The first rollout after the wave would never have ended."""
+    line = NVIDIA if limits == WHOLE else SHARES
+    web = workload("web", limits, [node] * 2)
+
+    plan = planned(tmp_path, [*nodes(), namespace("team"), *web, quota({KEY: key, line: hard})])
+
+    assert "Deployment/team/web" not in held_objects(plan)
+    notes = [note for wave in plan["waves"] for note in wave["notes"] if "rollouts of" in note]
+    assert is_noted is bool(notes)
+    for note in notes:
+        assert f"{line} of {REFERENCE} (needed 2 and 1 more for rollouts, " in note
+        assert f"raise {line} of {REFERENCE} to 3, or set maxUnavailable: 1" in note
+
+
+def test_a_rollout_that_has_no_room_today_either_is_not_noted(tmp_path: Path) -> None:
+    web = workload("web", SHARE, ["hami-0"] * 2)
+
+    plan = planned(tmp_path, [*nodes(), namespace("team"), *web, quota({KEY: "2"})])
+
+    assert {SHARES: "2", NVIDIA: "0"} == added(plan)
+    assert not [note for wave in plan["waves"] for note in wave["notes"] if "rollouts of" in note]
+
+
+def test_a_new_line_has_room_for_a_rollout_where_the_amount_is_enough(tmp_path: Path) -> None:
+    """The rest went to the class that was used most."""
+    running = stateful_set("run", {GPU: "4"}, ["gpu-0"])
+    web = workload("web", SHARE, ["hami-0"] * 2)
+
+    plan = planned(tmp_path, [*nodes(), namespace("team"), *running, *web, quota({KEY: "7"})])
+
+    assert {SHARES: "3"} == added(plan)
+
+
 # --- lines of keys, once a class maps these -------------------------------------------------------
 
 
 def early(hard: Mapping[str, str]) -> Objects:
     """A namespace that was opted in before the plan, with a pod that has a claim for a whole device."""
-    owner, pod = workload("early", WHOLE, ["done"])
+    owner, pod = stateful_set("early", WHOLE, ["done"])
     owned = {"apiVersion": "v1", "kind": "Pod", "name": "early-0", "controller": True}
     exactly = {"deviceClassName": "gpu.nvidia.com", "count": 1}
     devices = {"requests": [{"name": "gpu", "exactly": exactly}]}
@@ -252,7 +311,7 @@ def test_a_mapping_that_has_early_pods_count_on_a_full_line_is_told(tmp_path: Pa
 
     assert {GPU: "gpu.nvidia.com"} == plan["mappedClasses"]
     reason = held_objects(plan)["Namespace//team"]
-    text = f"{KEY} of {REFERENCE} (needed 1, used by others 0, hard 0) for Deployment/team/early"
+    text = f"{KEY} of {REFERENCE} (needed 1, used by others 0, hard 0) for StatefulSet/team/early"
     assert reason.startswith("pods are opted in already, and once prepare.sh ")
     assert reason.endswith(f"pods would be rejected: {text}")
     assert text in failed_before(tmp_path, objects)[REFERENCE]
@@ -278,7 +337,7 @@ def test_pods_that_have_moved_are_not_held_by_a_line_that_the_plan_leaves(tmp_pa
 
 
 def test_each_quota_has_to_have_room(tmp_path: Path) -> None:
-    web = workload("web", SHARE, ["hami-0"] * 2)
+    web = stateful_set("web", SHARE, ["hami-0"] * 2)
     objects = [*nodes(), namespace("team"), *web, quota({KEY: "8"}), quota({SHARES: "1"}, "low")]
 
     held = held_objects(planned(tmp_path, objects))
@@ -305,10 +364,10 @@ def test_each_quota_has_to_have_room(tmp_path: Path) -> None:
 def test_a_line_of_a_quota_with_scopes_counts_no_claims(
     tmp_path: Path, spec: Mapping[str, Any]
 ) -> None:
-    web = workload("web", WHOLE, ["gpu-0"] * 2)
+    web = stateful_set("web", WHOLE, ["gpu-0"] * 2)
     objects = [*nodes(), namespace("team"), *web, quota({NVIDIA: "0"}, **spec)]
 
-    assert "Deployment/team/web" not in held_objects(planned(tmp_path, objects))
+    assert "StatefulSet/team/web" not in held_objects(planned(tmp_path, objects))
 
 
 @pytest.mark.parametrize(("name", "is_held"), [("high", True), ("low", False)])
@@ -316,18 +375,18 @@ def test_scopes_say_which_pods_count_on_a_line_of_keys(
     tmp_path: Path, name: str, *, is_held: bool
 ) -> None:
     expression = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
-    web = workload("web", WHOLE, ["gpu-0"] * 2, priorityClassName=name)
+    web = stateful_set("web", WHOLE, ["gpu-0"] * 2, priorityClassName=name)
     own = quota({KEY: "1"}, scopeSelector={"matchExpressions": [expression]})
 
     plan = planned(tmp_path, [*nodes(), namespace("team"), *web, own])
 
     # It is below the present use, so an evicted pod does not come again.
-    held = held_objects(plan).get("Deployment/team/web", "")
+    held = held_objects(plan).get("StatefulSet/team/web", "")
     assert is_held is (f"pods would be rejected: {KEY} of {REFERENCE} (needed 2, " in held)
 
 
 def test_lines_that_device_quotas_replace_are_not_compared(tmp_path: Path) -> None:
-    web = workload("web", SHARE, ["hami-0"] * 2)
+    web = stateful_set("web", SHARE, ["hami-0"] * 2)
     objects = [*nodes(), namespace("team"), *web, quota({KEY: "2"}), device_quota({"name": GPU})]
 
     plan = planned(tmp_path, objects)
@@ -339,7 +398,7 @@ def test_lines_that_device_quotas_replace_are_not_compared(tmp_path: Path) -> No
 
 def test_a_line_of_claims_is_told_once(tmp_path: Path) -> None:
     count = "count/resourceclaims.resource.k8s.io"
-    web = workload("web", SHARE, ["hami-0"] * 2)
+    web = stateful_set("web", SHARE, ["hami-0"] * 2)
     own = quota({KEY: "8", SHARES: "1", count: "1"})
 
     reason = held_objects(planned(tmp_path, [*nodes(), namespace("team"), *web, own]))[
@@ -351,18 +410,18 @@ def test_a_line_of_claims_is_told_once(tmp_path: Path) -> None:
 
 
 def test_native_and_translated_pods_of_a_namespace_have_lines_of_their_own(tmp_path: Path) -> None:
-    whole, share = workload("llm", WHOLE, ["gpu-0"]), workload("web", SHARE, ["hami-0"])
+    whole, share = workload("llm", WHOLE, ["gpu-0"]), stateful_set("web", SHARE, ["hami-0"])
     objects = [*nodes(), namespace("team"), *whole, *share]
 
     held = held_objects(planned(tmp_path, [*objects, quota({KEY: "4", SHARES: "0"})]))
 
-    assert "Deployment/team/web" in held
+    assert "StatefulSet/team/web" in held
     assert "Deployment/team/llm" not in held
 
 
 def test_assess_names_a_line_of_a_class_that_is_too_low(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
-    web = workload("web", SHARE, ["hami-0"] * 2)
+    web = stateful_set("web", SHARE, ["hami-0"] * 2)
     objects = [*nodes(), namespace("team"), *web, quota({KEY: "8", SHARES: "1"})]
     planned(tmp_path, objects)
 

@@ -63,7 +63,7 @@ def test_claims_that_are_there_already_count_in_what_a_namespace_uses(tmp_path: 
 def test_a_line_below_what_a_namespace_uses_holds_it(tmp_path: Path) -> None:
     """It was noted, and the new pods of the wave waited for their claims."""
     nodes = [hami_node("hami-0"), hami_node("hami-1")]
-    web = workload("web", SHARE, ["hami-0"])
+    web = workload("web", SHARE, ["hami-0"], kind="StatefulSet")
     objects = [*nodes, namespace("team"), _quota(), *web, *_claims(9)]
 
     plan = planned(tmp_path, objects)
@@ -75,7 +75,7 @@ def test_a_line_below_what_a_namespace_uses_holds_it(tmp_path: Path) -> None:
     )
     assert effect == plan["quotaEffects"]["team.gpus.yaml"][-1]
     (entry,) = (entry for entry in plan["held"] if entry["object"] == "Namespace//team")
-    amounts = "(needed 1, used by others 9, hard 8) for Deployment/team/web"
+    amounts = "(needed 1, used by others 9, hard 8) for StatefulSet/team/web"
     assert entry["reason"].endswith(f"{_HAMI} of ResourceQuota/team/gpus {amounts}")
     assert f"add {_HAMI} with 10 to ResourceQuota/team/gpus" == entry["fix"]
 

@@ -94,7 +94,8 @@ def held_early(reported: Collection[str], shortages: Iterable[ClaimShortage]) ->
     """
     shortages_of: dict[str, list[ClaimShortage]] = {}
     for shortage in shortages:
-        shortages_of.setdefault(f"Namespace//{shortage.namespace}", []).append(shortage)
+        if shortage.stops_pods:
+            shortages_of.setdefault(f"Namespace//{shortage.namespace}", []).append(shortage)
     for reference, own in sorted(shortages_of.items()):
         if reference not in reported:
             reason, fix = describe_shortages(own)
