@@ -172,12 +172,19 @@ class _Member(NamedTuple):
         """Return the larger amount of its pods on a line, of those before and after their move."""
         return max(self.on(account, line, self.running), _sum_on(self.later, account, line))
 
-    def is_affected(self, account: _Account, line: str) -> bool:
-        """Return True if a plan has more of its pods count on a line, or evicts pods that do."""
+    def is_affected(self, account: _Account, line: str, *, is_added: bool) -> bool:
+        """Return True if a plan has more of its pods count on a line, or evicts pods that do.
+
+        Args:
+            account: The quota.
+            line: The line.
+            is_added: The plan adds the line.
+        """
         if not self.on(account, line, self.running + self.starting):
             return False
-        needed = self.on(account, line, self.running)
-        return bool(self.starting) or self.is_evicted or _sum_on(self.now, account, line) < needed
+        if is_added or self.starting or self.is_evicted:
+            return True
+        return _sum_on(self.now, account, line) < self.on(account, line, self.running)
 
 
 class _Total(NamedTuple):
@@ -346,7 +353,12 @@ class _Comparison:
                 needed = total.running + starting
                 # Rollouts come one after the other.
                 surge = _largest(member.on(account, line, member.surge) for member in members)
-                affected = [member for member in members if member.is_affected(account, line)]
+                is_added = (account.reference, line) not in todays_lines
+                affected = [
+                    member
+                    for member in members
+                    if member.is_affected(account, line, is_added=is_added)
+                ]
                 if affected and total.used + needed + surge > hard:
                     shortage = ClaimShortage(
                         quota=account.reference,
@@ -362,7 +374,7 @@ class _Comparison:
                         ),
                         workloads=(),
                         rejects_pods=any(line in member.charge.own for member in affected),
-                        is_added=(account.reference, line) not in todays_lines,
+                        is_added=is_added,
                     )
                     yield shortage, affected
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from testing.builders import HAMI
 from testing.command import drawbridge
 from testing.documents import api_object, device_class, namespace, resource_quota
 from testing.migration import (
@@ -281,11 +282,12 @@ def test_a_new_line_has_room_for_a_rollout_where_the_amount_is_enough(tmp_path: 
 # --- lines of keys, once a class maps these -------------------------------------------------------
 
 
-def early(hard: Mapping[str, str]) -> Objects:
-    """A namespace that was opted in before the plan, with a pod that has a claim for a whole device."""
-    owner, pod = stateful_set("early", WHOLE, ["done"])
+def early(hard: Mapping[str, str], limits: Mapping[str, str] = WHOLE) -> Objects:
+    """A namespace that was opted in before the plan, with a pod that has a claim."""
+    name = "gpu.nvidia.com" if limits == WHOLE else HAMI
+    owner, pod = stateful_set("early", limits, ["done"])
     owned = {"apiVersion": "v1", "kind": "Pod", "name": "early-0", "controller": True}
-    exactly = {"deviceClassName": "gpu.nvidia.com", "count": 1}
+    exactly = {"deviceClassName": name, "count": 1}
     devices = {"requests": [{"name": "gpu", "exactly": exactly}]}
     pod = copy.deepcopy(pod)
     pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
@@ -295,9 +297,9 @@ def early(hard: Mapping[str, str]) -> Objects:
     )
     done = plugin_node("done", 0)
     done["status"]["allocatable"] = {"cpu": "8"}
-    slices = resource_slice("done", "gpu.nvidia.com", ["GPU-a", "GPU-b"])
+    slices = resource_slice("done", name, ["GPU-a", "GPU-b"])
     return [
-        *(done, slices, device_class("device.driver == 'gpu.nvidia.com'", name="gpu.nvidia.com")),
+        *(done, slices, device_class(f"device.driver == '{name}'", name=name)),
         *(namespace("team", {LABEL: "true"}), quota(hard), owner, pod, claim),
     ]
 
@@ -331,6 +333,24 @@ def test_pods_that_have_moved_are_not_held_by_a_line_that_the_plan_leaves(tmp_pa
 
     assert "Namespace//team" not in held_objects(plan)
     assert REFERENCE not in failed_before(tmp_path, objects)
+
+
+@pytest.mark.parametrize(("hard", "is_held"), [("0", True), ("1", False)])
+def test_a_new_line_that_early_pods_use_up_is_told(
+    tmp_path: Path, hard: str, *, is_held: bool
+) -> None:
+    """Claims of before the plan count on no line yet, and the first wave adds one."""
+    others = [namespace("serving"), *workload("llm", SHARE, ["hami-0"], namespace="serving")]
+    objects = [*nodes(), *others, *early({KEY: hard}, SHARE)]
+
+    plan = planned(tmp_path, objects)
+
+    assert ["team"] == plan["earlyQuotas"]
+    text = (
+        f"{SHARES} of {REFERENCE} (needed 1, used by others 0, hard 0) for StatefulSet/team/early"
+    )
+    assert is_held is held_objects(plan).get("Namespace//team", "").endswith(text)
+    assert is_held is (text in failed_before(tmp_path, objects).get(REFERENCE, ""))
 
 
 # --- several quotas, scopes, and other quotas -----------------------------------------------------
