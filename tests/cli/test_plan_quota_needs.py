@@ -9,7 +9,7 @@ import pytest
 
 from testing.builders import HAMI
 from testing.command import drawbridge
-from testing.documents import api_object, device_class, namespace, resource_quota
+from testing.documents import api_object, claim, device_class, namespace, resource_quota
 from testing.migration import (
     GPU,
     SHARE,
@@ -142,6 +142,28 @@ def test_classes_whose_pods_to_come_do_not_fit_together_hold_their_namespace(
     raised = quota({KEY: "3", SHARES: "3"})
     objects = [entry if entry["kind"] != "ResourceQuota" else raised for entry in objects]
     assert "Namespace//team" not in held_objects(planned(tmp_path, [*objects, *jobs]))
+
+
+def test_a_run_needs_no_more_pods_than_its_quota_allows_today(tmp_path: Path) -> None:
+    job = cron_job(SHARE, parallelism=3)
+    objects = [*nodes(), namespace("team"), *job]
+
+    assert {SHARES: "1", NVIDIA: "0"} == added(planned(tmp_path, [*objects, quota({KEY: "1"})]))
+    plan = planned(tmp_path, [*objects, quota({KEY: "1", SHARES: "0"})])
+    assert f"{SHARES} of {REFERENCE} (needed 1, " in held_objects(plan)["Namespace//team"]
+
+
+def test_claims_on_a_line_of_their_own_use_up_nothing_of_the_old_line(tmp_path: Path) -> None:
+    """The new line was 0."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 2}}
+    others = claim(request, name="others", namespace="team")
+    web = stateful_set("web", SHARE, ["hami-0"])
+    objects = [*nodes(), namespace("team"), others, *web, quota({KEY: "1", NVIDIA: "2"})]
+
+    plan = planned(tmp_path, objects)
+
+    assert {SHARES: "1"} == added(plan)
+    assert ["team"] == moved(plan)
 
 
 @pytest.mark.parametrize("kind", ["CronJob", "Job", "Deployment"])
@@ -292,7 +314,7 @@ def early(hard: Mapping[str, str], limits: Mapping[str, str] = WHOLE) -> Objects
     pod = copy.deepcopy(pod)
     pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
     pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "own"}]
-    claim = api_object(
+    own_claim = api_object(
         "ResourceClaim", "own", "team", ownerReferences=[owned], spec={"devices": devices}
     )
     done = plugin_node("done", 0)
@@ -300,7 +322,7 @@ def early(hard: Mapping[str, str], limits: Mapping[str, str] = WHOLE) -> Objects
     slices = resource_slice("done", name, ["GPU-a", "GPU-b"])
     return [
         *(done, slices, device_class(f"device.driver == '{name}'", name=name)),
-        *(namespace("team", {LABEL: "true"}), quota(hard), owner, pod, claim),
+        *(namespace("team", {LABEL: "true"}), quota(hard), owner, pod, own_claim),
     ]
 
 
@@ -351,6 +373,69 @@ def test_a_new_line_that_early_pods_use_up_is_told(
     )
     assert is_held is held_objects(plan).get("Namespace//team", "").endswith(text)
     assert is_held is (text in failed_before(tmp_path, objects).get(REFERENCE, ""))
+
+
+def test_early_pods_and_those_that_keep_keys_count_together(tmp_path: Path) -> None:
+    """Until the others have moved, too."""
+    others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
+    own = early({KEY: "1", NVIDIA: "2", SHARES: "1"})
+    for entry in own:
+        if entry["kind"] == "Namespace":
+            entry["metadata"]["labels"] = {LABEL: "selected"}
+        elif entry["kind"] == "StatefulSet":
+            labels = entry["spec"]["template"]["metadata"]["labels"]
+            entry["spec"]["template"]["metadata"]["labels"] = {**labels, LABEL: "true"}
+
+    plan = planned(tmp_path, [*nodes(), *others, *own, *stateful_set("web", SHARE, ["hami-0"])])
+
+    text = f"{KEY} of {REFERENCE} (needed 2, used by others 0, hard 1) for StatefulSet/team/early"
+    assert held_objects(plan)["Namespace//team"].endswith(text)
+
+
+def test_a_run_of_early_pods_is_compared_after_the_preparation_as_before(tmp_path: Path) -> None:
+    """By then the quota rejects it already."""
+    others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
+    objects = [*nodes(), *others, *early({KEY: "1", NVIDIA: "2"}), *cron_job(WHOLE)]
+    planned(tmp_path, objects)
+
+    for entry in objects:
+        if entry["kind"] == "DeviceClass":
+            entry["spec"] = {**entry["spec"], "extendedResourceName": GPU}
+
+    text = f"{KEY} of {REFERENCE} (needed 2, used by others 0, hard 1)"
+    assert text in failed_before(tmp_path, objects)[REFERENCE]
+
+
+def test_lines_that_no_wave_adds_for_early_pods_hold_nothing(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation:\n  quota: warn\n")
+    others = [namespace("serving"), *workload("llm", SHARE, ["hami-0"], namespace="serving")]
+    objects = [*nodes(), *others, *early({KEY: "0"}, SHARE)]
+
+    plan = planned(tmp_path, objects, "--settings", settings)
+
+    assert "Namespace//team" not in held_objects(plan)
+
+
+def test_native_pods_with_claims_count_once_on_the_line_of_their_key(tmp_path: Path) -> None:
+    """The pod has paid for the claim that kube-scheduler creates."""
+    own = early({KEY: "2"})
+    for entry in own:
+        if entry["kind"] == "DeviceClass":
+            entry["spec"] = {**entry["spec"], "extendedResourceName": GPU}
+        elif entry["kind"] == "ResourceClaim":
+            annotations = {"resource.kubernetes.io/extended-resource-claim": "true"}
+            entry["metadata"]["annotations"] = annotations
+    others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
+    pods = [entry for entry in own if entry["kind"] == "Pod"]
+    for pod in pods:
+        pod["spec"] = {**stateful_set("early", WHOLE, ["done"])[1]["spec"]}
+
+    plan = planned(tmp_path, [*nodes(), *others, *own, *cron_job(WHOLE)])
+
+    assert "Namespace//team" not in held_objects(plan)
+    notes = [note for wave in plan["waves"] for note in wave["notes"]]
+    assert not [note for note in notes if "starts no pods today" in note]
 
 
 # --- several quotas, scopes, and other quotas -----------------------------------------------------
