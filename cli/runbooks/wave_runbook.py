@@ -131,16 +131,8 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
     )
     nodes = wave.nodes[::-1]
     early = [name for name in plan.quota_namespaces(wave) if name in plan.early_quotas]
-    lasting = (
-        [
-            comment(
-                f"The quotas of {', '.join(early)} stay as switch.sh has left them: pods get claims there by a label from "
-                "before the plan."
-            )
-        ]
-        if early
-        else []
-    )
+    text = f"note: the quotas of {', '.join(early)} stay as switch.sh has left them: pods get claims there by a label from before the plan"
+    lasting = [f"echo {quoted(text)}"] if early else []
     begin = [
         *tolerant_lines(plan, wave, nodes),
         *claim_lines(plan, wave),
@@ -175,7 +167,7 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
     ]
     parts += [
         Part(Step(script=path, kind=StepKind.RESTARTS), restarts),
-        Part(Step(script=path, kind=StepKind.END), [*placed_lines(plan, wave)], lasting),
+        Part(Step(script=path, kind=StepKind.END), [*placed_lines(plan, wave), *lasting]),
     ]
     return _with_commands(parts)
 
@@ -260,8 +252,8 @@ def _restored_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     the plan.
     """
     for entry in plan.replaced_lines:
-        lasting = {*wave.formerly_selective, *plan.early_quotas}
-        if entry.namespace not in wave.opted_in or entry.namespace in lasting:
+        # A namespace is selective, too, where workloads of it were opted in before the plan.
+        if entry.namespace not in wave.opted_in or entry.namespace in wave.formerly_selective:
             continue
         yield comment(
             f"The lines of ResourceQuota {entry.namespace}/{entry.name} come back with their amounts; "

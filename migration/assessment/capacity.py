@@ -224,13 +224,13 @@ def _find_keys_to_keep(
         if workload.key.reference in not_counted:
             names = [name for name in NICS if any(find_kept(workload.keys, {name}))]
         elif workload.keys and workload.outcome is Outcome.UNKNOWN:
-            names = dict.fromkeys(_untranslated_names(workload.findings))
+            names = dict.fromkeys(untranslated_names(workload.findings))
         for name in names:
             proposals.setdefault(name, []).append(workload.key.reference)
     return {name: tuple(proposals[name]) for name in sorted(proposals)}
 
 
-def _untranslated_names(findings: Iterable[Finding]) -> Iterator[str]:
+def untranslated_names(findings: Iterable[Finding]) -> Iterator[str]:
     """Yield the resource names that findings say are not translated, of each family the first."""
     for finding in findings:
         match finding.path.steps:

@@ -106,6 +106,18 @@ def test_assess_proposes_the_setting_where_plan_holds_workloads_without_it(tmp_p
     assert {} == json.loads(drawbridge(*call, *flags, "-o", "json").stdout)["keysToKeep"]
 
 
+def test_a_held_node_names_the_setting_for_a_name_that_nothing_translates(tmp_path: Path) -> None:
+    """Its fix was to wait for the pods, or to move them by hand."""
+    named = workload("named", {**SHARE, "nvidia.com/sriov_rdma": "1"}, ["hami-0"])
+
+    plan = planned(tmp_path, [*nodes(), namespace("team"), *named])
+
+    (fix,) = {entry["fix"] for entry in plan["held"] if entry["object"] == "Node//hami-0"}
+    assert fix.startswith(
+        "leave nvidia.com/sriov_rdma with its device plugin by translation.keep of the settings, or solve what assess"
+    )
+
+
 def test_without_the_setting_nics_become_claims(tmp_path: Path) -> None:
     assert CODE not in assessed(tmp_path, {**SHARE, **POOL}, [])["codes"]
 

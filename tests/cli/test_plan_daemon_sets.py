@@ -122,6 +122,20 @@ def test_a_pod_that_waits_for_its_node_takes_no_device_of_another(tmp_path: Path
     assert 2 == len(waves(plan))
 
 
+def test_a_waiting_pod_of_an_older_template_is_placed_by_the_present_one(tmp_path: Path) -> None:
+    """Its affinity has labels, and names no node: its controller creates the next one without it."""
+    owner, pod = workload("web", {GPU: "1"}, ["gpu-0"])
+    del pod["spec"]["nodeName"]
+    pod["status"] = {"phase": "Pending"}
+    term = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["gone"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    pod["spec"]["affinity"] = {"nodeAffinity": required}
+
+    plan = planned(tmp_path, [plugin_node("gpu-0"), plugin_node("gpu-1"), owner, pod])
+
+    assert 7 == plan["waves"][0]["freeForKeys"]["before"]
+
+
 @pytest.mark.parametrize("place", ["waiting", "running"])
 def test_pods_that_name_their_nodes_are_tried_on_these_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str

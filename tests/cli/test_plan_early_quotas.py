@@ -88,10 +88,42 @@ def test_a_way_back_leaves_quotas_of_early_opt_ins(tmp_path: Path) -> None:
 
     text = script(tmp_path, "rollback")
     assert QUOTA not in dict(changes(text))
-    assert "# The quotas of team stay as switch.sh has left them" in text
+    ran = run_script(tmp_path, "wave-1/rollback.sh", options=["--step=end", "--context=test"])
+    assert ran.stdout.startswith("note: the quotas of team stay as switch.sh has left them")
     last = len(plan["waves"])
-    assert "The quotas of team stay" not in script(tmp_path, "rollback", last)
+    assert "the quotas of team stay" not in script(tmp_path, "rollback", last)
     assert "lower requests." in script(tmp_path, "verify", last)
+
+
+def test_the_line_of_a_namespace_that_a_wave_opts_in_is_lowered_after_that_wave_alone(
+    tmp_path: Path,
+) -> None:
+    """Some of its pods were opted in before, and the last wave would name it again."""
+    rest = workload("rest", SHARE, ["hami-1"])
+
+    plan = planned(tmp_path, [*NODES, *web("selected"), *rest], "--wave-nodes", 1)
+
+    (number,) = (wave["wave"] for wave in plan["waves"] if "team" in wave["namespaces"])
+    assert number < len(plan["waves"])
+    assert ["team"] == plan["earlyQuotas"]
+    assert [number] == [
+        wave["wave"]
+        for wave in plan["waves"]
+        if "lower requests." in script(tmp_path, "verify", wave["wave"])
+    ]
+
+
+def test_quotas_count_claims_of_early_pods_that_nothing_here_restarts(tmp_path: Path) -> None:
+    """Their controller creates the next ones with claims, though no wave moves them."""
+    owned = workload("tune", SHARE, ["hami-2"], kind="RayCluster")[1:]
+    for pod in owned:
+        pod["metadata"]["ownerReferences"][0]["apiVersion"] = "ray.io/v1"
+    quota = resource_quota({f"requests.{GPU}": "5"})
+
+    plan = planned(tmp_path, [*NODES, namespace("team", {LABEL: "true"}), quota, *owned])
+
+    assert ["team"] == plan["earlyQuotas"]
+    assert "team.gpus.yaml" in plan["quotaLines"]
 
 
 def test_a_wave_does_not_drain_pods_that_an_old_line_would_reject(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Text of tenants and of nodes in the functions of the scripts: none of it becomes a line, a flag or a key."""
 
 import json
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from cli.runbooks.claim_functions import CLAIM_FUNCTIONS
 from cli.runbooks.node_functions import NODE_FUNCTIONS
 from cli.runbooks.pod_functions import POD_FUNCTIONS
+from testing.programs import needs_kubectl
 
 ALL: Final = "-Al!x"
 """Flags of kubectl for objects of all namespaces."""
@@ -51,7 +51,7 @@ def _run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@needs_kubectl
 @pytest.mark.parametrize("call", FORGED)
 @pytest.mark.parametrize("place", ["kind", "name", "status"])
 def test_no_text_of_a_pod_is_a_line_for_another_one(tmp_path: Path, call: str, place: str) -> None:
@@ -174,7 +174,7 @@ def test_a_kind_of_another_project_may_have_the_name_of_one_of_kubernetes(  # no
         assert (way == PATCHED) is ("kubectl patch" in told.stderr)
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@needs_kubectl
 @pytest.mark.parametrize(
     ("conditions", "is_ready"),
     [
@@ -212,7 +212,7 @@ def test_a_pod_of_any_status_has_a_line(
     assert is_ready is line.endswith(" True")
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@needs_kubectl
 @pytest.mark.parametrize(
     ("status", "lines"),
     [

@@ -12,6 +12,7 @@ import pytest
 from testing.documents import namespace
 from testing.migration import SHARE, hami_node, workload
 from testing.plan import planned, run_script, script
+from testing.programs import needs_kubectl
 
 LABEL: Final = "drawbridge.internal/translate"
 NODES: Final = tuple(hami_node(f"hami-{number}") for number in range(3))
@@ -541,7 +542,7 @@ def test_a_wave_waits_for_no_pods_of_other_waves(tmp_path: Path) -> None:
     assert {wave: wave == _wave(tmp_path) for wave in waiting} == waiting
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@needs_kubectl
 @pytest.mark.parametrize(
     ("changes", "line"),
     [

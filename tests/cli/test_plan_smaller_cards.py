@@ -146,6 +146,24 @@ def test_other_switched_nodes_have_no_smaller_cards_for_pods(
     assert not [note for wave in plan["waves"] for note in wave["notes"] if "smaller cards" in note]
 
 
+def test_pods_on_a_cordoned_node_with_a_driver_may_stay_with_its_cards(tmp_path: Path) -> None:
+    """No wave has their node, and its driver serves their claims: a node selector keeps their cards."""
+    large, device = koordinator_node("koord-0", "80Gi", cards="large")
+    objects = [
+        *({**large, "spec": {"unschedulable": True}}, device),
+        resource_slice(hami_gpu("80Gi"), driver=HAMI, node="koord-0", name="slice-0"),
+        *koordinator_node("koord-1", "80Gi", cards="large"),
+        *(hami_node("hami-0"), namespace("team")),
+        *with_selector(workload("infer", HALF, ["koord-0"])),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    assert "koord-0" not in {node["name"] for wave in plan["waves"] for node in wave["nodes"]}
+    (note,) = {note for wave in plan["waves"] for note in wave["notes"] if "smaller cards" in note}
+    assert "give them the node selector cards=large, which their nodes have" in note
+
+
 def test_a_device_plugin_gave_pods_any_card(tmp_path: Path) -> None:
     gpu = resource_slice(nvidia_gpu("40Gi"), driver="gpu.nvidia.com", node="gpu-2", name="slice-2")
     memory: dict[str, Any] = {"nvidia.com/gpu.memory": "81920"}

@@ -38,6 +38,16 @@ def test_devices_of_a_node_that_is_not_ready_are_not_kept_free(tmp_path: Path) -
     assert "0 of 12 devices are free" in held_objects(plan)["Node//gpu-0"]
 
 
+def test_devices_of_a_cordoned_node_are_not_kept_free(tmp_path: Path) -> None:
+    """No pod gets them while the node is cordoned, and they satisfied --keep-free."""
+    other = {**plugin_node("gpu-2", gpus=8), "spec": {"unschedulable": True}}
+
+    plan = planned(tmp_path, [*NODES, other, *WEB], "--wave-nodes", 1, "--keep-free", 50)
+
+    assert [] == plan["waves"]
+    assert "0 of 12 devices are free" in held_objects(plan)["Node//gpu-0"]
+
+
 def test_free_devices_are_those_of_nodes_that_are_ready(tmp_path: Path) -> None:
     broken = unready(plugin_node("gpu-2", gpus=8))
 

@@ -38,7 +38,7 @@ class FreeDevices(NamedTuple):
 
 
 class DriverDevices(NamedTuple):
-    """The devices of a driver, and those of them without a consumer, of nodes that take pods."""
+    """The devices of a driver, and those of them without a consumer, of nodes that take pods; cordoned ones take none."""
 
     free: int
     devices: int
@@ -66,6 +66,9 @@ class StageAllocator:
         self.devices = published_devices(self.cluster)
         self._by_id = {device.id: device for device in self.devices}
         self.nodes: Mapping[str, Node] = {node.metadata.name: node for node in state.nodes}
+        self._cordoned = frozenset(
+            name for name, node in self.nodes.items() if node.spec.unschedulable
+        )
         self._places: dict[str, tuple[str, Mapping[str, str]]] = {}
         # Devices of several nodes are seen by what labels these have, which a stage changes.
         self._is_local = all(node_of(device) is not None for device in self.devices)
@@ -150,7 +153,7 @@ class StageAllocator:
                     in_use[node] += 1
             else:
                 counts[node is None or node in stage.switched] += 1
-                free[device.id.driver] += 1
+                free[device.id.driver] += node not in self._cordoned
         by_driver = {
             driver: DriverDevices(free=free[driver], devices=number)
             for driver, number in sorted(numbers.items())

@@ -12,7 +12,7 @@ from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import GpuParts, fix_for_parts, sizes_text, times_text
-from migration.assessment.capacity import class_names
+from migration.assessment.capacity import class_names, untranslated_names
 from migration.assessment.claim_counts import ClaimShortage, describe_shortages
 from migration.assessment.equivalence import selected_labels
 from migration.assessment.evidence import Evidence, is_ready, mapping_at
@@ -144,8 +144,16 @@ def held_by_pods(
             opted_out = cause is not None and cause.code is Code.OPTED_OUT
             text += "is " if opted_out else ""
             text += cause.detail if cause is not None else _NOT_KNOWN
-            fix = cause.fix if cause is not None else _SOLVE
+            fix = cause.fix if cause is not None else _solving(workload)
             yield Held(object=reference, reason=text, fix=fix)
+
+
+def _solving(workload: AssessedWorkload) -> str:
+    """Return the fix for a workload whose pods would be rejected; names without a translation may stay beside others."""
+    names = dict.fromkeys(untranslated_names(workload.findings)) if workload.keys else {}
+    if not names:
+        return _SOLVE
+    return f"leave {join_names(list(names))} with its device plugin by translation.keep of the settings, or {_SOLVE}"
 
 
 def without_devices(
