@@ -113,7 +113,12 @@ class EarlyOptIns(msgspec.Struct, frozen=True, kw_only=True):
         if self.namespaces:
             label = "namespace" if len(self.namespaces) == 1 else "namespaces"
             text = f"no pod has claims yet by the label of {label} {join_names(self.namespaces)}"
-            yield f"{text}: {remove_label(self.namespaces)}"
+            rather = (
+                "; rather that than a restart by hand, since a wave restarts what it opts in"
+                if self.pod_counts
+                else ""
+            )
+            yield f"{text}: {remove_label(self.namespaces)}{rather}"
 
     def held_workloads(self, left_out: Collection[str]) -> Iterator[Held]:
         """Yield them as objects without a wave, for a plan that has none.
