@@ -47,7 +47,7 @@ from migration.assessment.capacity import Capacity, place_workloads, release_cla
 from migration.assessment.claim_counts import check_claim_counts
 from migration.assessment.device_lines import with_quota_lines
 from migration.assessment.drain_stops import DrainStop, find_drain_stops
-from migration.assessment.evidence import read_evidence
+from migration.assessment.evidence import nodes_out_of_service, read_evidence
 from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
 from migration.assessment.node_devices import (
     NodeDevices,
@@ -102,6 +102,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
         kept: Vocabularies and resource names that stay with their device plugin.
         drain_stops: The PodDisruptionBudgets that would stop drains of nodes with devices of a legacy system.
         wide_mappings: The mappings to take back, as in `AssessedCluster`.
+        out_of_service: Nodes with devices that take no pods, to `cordoned` or `not ready`.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -119,6 +120,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     kept: tuple[str, ...] = ()
     drain_stops: tuple[DrainStop, ...] = ()
     wide_mappings: tuple[WideMapping, ...] = ()
+    out_of_service: Mapping[str, str] = {}
 
     def totals(self) -> dict[str, int]:
         """Return the number of workloads of each outcome."""
@@ -234,6 +236,7 @@ def _with_surroundings(
         components=present_components(objects),
         kept=tuple(sorted(options.kept)),
         drain_stops=find_drain_stops(read_evidence(objects, namespace), legacy_nodes),
+        out_of_service=nodes_out_of_service(objects, {node.node for node in assessment.nodes}),
     )
 
 

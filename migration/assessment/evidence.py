@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -216,6 +216,21 @@ def list_at(document: object, *path: str) -> Sequence[Any]:
     *parents, last = path
     value = mapping_at(document, *parents).get(last)
     return value if isinstance(value, list) else ()
+
+
+def nodes_out_of_service(objects: Iterable[SourceObject], names: Collection[str]) -> dict[str, str]:
+    """Return those of some nodes that take no pods, to `cordoned` or `not ready`."""
+    states = {
+        source.name: "cordoned" if is_ready(source.document) else "not ready"
+        for source in objects
+        if source.kind == "Node"
+        and source.name in names
+        and (
+            mapping_at(source.document, "spec").get("unschedulable") is True
+            or not is_ready(source.document)
+        )
+    }
+    return dict(sorted(states.items()))
 
 
 def is_ready(document: Mapping[str, Any]) -> bool:

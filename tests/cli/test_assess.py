@@ -860,6 +860,21 @@ def test_nodes_of_unknown_devices_and_of_gpus_in_parts_are_named(tmp_path: Path)
     assert "1 node with nvidia.com/gpu.shared: which devices a DRA driver would publish" in text
 
 
+def test_nodes_with_devices_that_take_no_pods_are_named(tmp_path: Path) -> None:
+    """A plan held them, and nothing had said so before."""
+    cordoned = {**plugin_node("gpu-1"), "spec": {"unschedulable": True}}
+    broken = plugin_node("gpu-2")
+    broken["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    idle = {**node("cpu-0", {"cpu": "8"}), "spec": {"unschedulable": True}}
+
+    answer = assessed(tmp_path, plugin_node("gpu-0"), cordoned, broken, idle)
+
+    assert {"gpu-1": "cordoned", "gpu-2": "not ready"} == answer["outOfService"]
+    text = drawbridge("assess", "--snapshot", tmp_path / "cluster.yaml").stdout
+    assert "gpu-1 is cordoned: plan holds it" in text
+    assert "gpu-2 is not ready: plan holds it" in text
+
+
 def test_a_label_with_too_many_digits_is_no_number_of_gpus(tmp_path: Path) -> None:
     """Python reads no number of so many, and the command ended with an error."""
     labels = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.count": "9" * 5000}

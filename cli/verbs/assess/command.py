@@ -90,6 +90,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
         drain_stops: The PodDisruptionBudgets that would stop drains of nodes with devices of a legacy system.
         wide_mappings: DeviceClasses that map a resource name of pods, and give other devices than it means; all else
             is as if they mapped nothing.
+        out_of_service: Nodes with devices that take no pods, to `cordoned` or `not ready`; plan holds them.
     """
 
     kubernetes_version: str
@@ -108,6 +109,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
     keys_to_keep: Mapping[str, tuple[str, ...]] = {}
     drain_stops: tuple[DrainStop, ...] = ()
     wide_mappings: tuple[WideMapping, ...] = ()
+    out_of_service: Mapping[str, str] = {}
     residue: tuple[Blocker, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -259,5 +261,6 @@ def build_document(
         keys_to_keep=assessment.capacity.keys_to_keep,
         drain_stops=assessment.drain_stops,
         wide_mappings=assessment.wide_mappings,
+        out_of_service=assessment.out_of_service,
         residue=msgspec.UNSET if residue is None else tuple(residue),
     )

@@ -221,6 +221,15 @@ def _nodes(assessment: Assessment) -> Iterator[Row]:
                 "MPS): plan holds them, since with claims each pod would get a whole one"
             )
             yield Row(label="nodes", text=text)
+    by_state: dict[str, list[str]] = {}
+    for name, state in assessment.out_of_service.items():
+        by_state.setdefault(state, []).append(name)
+    for state, names in by_state.items():
+        verb = "is" if len(names) == 1 else "are"
+        yield Row(
+            label="nodes",
+            text=f"{join_names(names)} {verb} {state}: plan holds {'it' if len(names) == 1 else 'them'}",
+        )
     for keys, number in sorted(Counter(assessment.unknown_devices.values()).items()):
         text = (
             f"{count_text(number, 'node')} with {', '.join(keys)}: which devices a DRA driver would publish is not "
