@@ -149,7 +149,7 @@ def held_by_pods(
 
 
 def _solving(workload: AssessedWorkload) -> str:
-    """Return the fix for a workload whose pods would be rejected; names without a translation may stay beside others."""
+    """Return the fix for a workload with pods that would be rejected; names without a translation may stay beside others."""
     names = dict.fromkeys(untranslated_names(workload.findings)) if workload.keys else {}
     if not names:
         return _SOLVE
