@@ -80,7 +80,7 @@ class QuotaStatusDocument(msgspec.Struct, frozen=True, kw_only=True):
     type=click.Choice([split.value for split in Split]),
     show_default=f"{Split.USED} where pods are read, else {Split.WHOLE}",
     help="Where a key may become devices of several classes: the whole amount for each, or what the "
-    "namespace uses of each today and an equal part of the rest, which together are the old amount.",
+    "namespace uses of each and needs to start pods, and an equal part of the rest, which together are the old amount.",
 )
 def quota(
     documents: ClusterDocuments,

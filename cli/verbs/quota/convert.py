@@ -27,7 +27,7 @@ from translation.cluster.snapshot import QuotaPolicy
 _SPLITS: Final = {
     Split.WHOLE: "--split whole: each class has the whole amount of a line; where a key may become devices "
     "of several classes, claims together may have more",
-    Split.USED: "--split used: each class has what the namespace uses of it today and an equal part of the "
+    Split.USED: "--split used: each class has what the namespace uses of it and needs to start pods, and an equal part of the "
     "rest; claims together may have what the old line allows",
 }
 _UNKNOWN_USE: Final = "what namespaces use today is not known, since no pods were read"
