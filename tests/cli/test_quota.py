@@ -315,7 +315,10 @@ def test_amounts_are_divided_by_todays_use_wherever_it_is_known(tmp_path: Path) 
     document = json.loads(result.stdout)
     assert document["split"] == "used"
     assert document["quotas"][0]["added"] == {NVIDIA: "34", HAMI: "30"}
-    assert "note: --split used: each class has what the namespace uses of it today" in result.stderr
+    assert (
+        "note: --split used: each class has what the namespace uses of it and needs"
+        in result.stderr
+    )
 
 
 @pytest.mark.parametrize(
