@@ -48,6 +48,7 @@ _INPUT_FLAGS: Final = {SETTINGS: "--settings", PROFILES: "--profiles"}
 """Copied input of a plan to the flag that names it."""
 PHASES: Final = ("preflight", "switch", "verify", "rollback")
 WAVE_TIMEOUT: Final = "30m"
+_MAX_NAMES: Final = 30
 _FOLDER: Final = '$(dirname -- "$here")'
 """The plan's folder, in the scripts of a wave."""
 
@@ -156,6 +157,7 @@ def _readme_waves(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
         yield "`--context NAME` chooses a context of KUBECONFIG."
     yield ""
     yield from _readme_start(plan, inputs)
+    yield "The scripts need bash 4.4 or later, which macOS does not have by itself, `kubectl`, and `drawbridge`."
     yield "Then, wave by wave: `preflight.sh`, `switch.sh`, `verify.sh`; `rollback.sh` takes a wave back."
     yield "Roll waves back in reverse order."
     yield from _readme_sittings(plan)
@@ -203,9 +205,11 @@ def _readme_out_of_service(plan: Plan) -> Iterator[str]:
         entry.object.removeprefix("Node//") for entry in plan.held if entry.reason == CORDONED
     ]
     if names := [name for name in cordoned if name not in plan.unready_nodes]:
-        yield f"Those of {_cell(join_names(names))} count, too: no pod gets them while the node is cordoned."
+        nodes = f"the node{' is' if len(names) == 1 else 's are'}"
+        yield f"Those of {_cell(join_names(names, _MAX_NAMES))} count, too: no pod gets them while {nodes} cordoned."
     if plan.unready_nodes:
-        yield f"Those of {_cell(join_names(plan.unready_nodes))} do not count: the node is not ready."
+        nodes = f"the node{' is' if len(plan.unready_nodes) == 1 else 's are'}"
+        yield f"Those of {_cell(join_names(plan.unready_nodes, _MAX_NAMES))} do not count: {nodes} not ready."
 
 
 def _readme_kinds(plan: Plan) -> Iterator[str]:

@@ -35,7 +35,39 @@ def test_devices_of_a_node_that_is_not_ready_are_not_kept_free(tmp_path: Path) -
     plan = planned(tmp_path, [*NODES, unready(other), *WEB], *options)
 
     assert [] == plan["waves"]
-    assert "0 of 12 devices are free" in held_objects(plan)["Node//gpu-0"]
+    assert "0 of 4 devices are free" in held_objects(plan)["Node//gpu-0"]
+
+
+def test_devices_of_a_node_that_is_not_ready_are_not_part_of_those_to_keep_free(
+    tmp_path: Path,
+) -> None:
+    """One broken node held every wave: its devices counted, and none of them could be free."""
+    nodes = [plugin_node(f"gpu-{number}") for number in range(4)]
+    options = ("--wave-nodes", 1, "--keep-free", 50)
+    without = waves(planned(tmp_path, [*nodes, *WEB], *options))
+    assert 4 == len(without)
+
+    broken = unready(plugin_node("gpu-9", gpus=16))
+
+    assert without == waves(planned(tmp_path, [*nodes, broken, *WEB], *options))
+
+
+def test_readme_names_the_nodes_that_are_not_ready_and_those_that_are_cordoned(
+    tmp_path: Path,
+) -> None:
+    """It named three of each."""
+    broken = [unready(plugin_node(f"bad-{number:02}")) for number in range(32)]
+    cordoned = [plugin_node(f"old-{number}") for number in range(5)]
+    for entry in cordoned:
+        entry["spec"] = {"unschedulable": True}
+
+    plan = planned(tmp_path, [*NODES, *broken, *cordoned, *WEB])
+
+    first, second = told(tmp_path)
+    names = "old-0, old-1, old-2, old-3, old-4"
+    assert f"Those of {names} count, too: no pod gets them while the nodes are cordoned." == first
+    assert ", bad-29 and 2 more do not count: the nodes are not ready." in second
+    assert 32 == len(plan["unreadyNodes"])
 
 
 def test_devices_of_a_cordoned_node_are_not_kept_free(tmp_path: Path) -> None:

@@ -203,6 +203,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
                 node.node for node in self.cluster.nodes if node.source is Source.DRA
             ),
             closed=self.unready_nodes,
+            unready=self.unready_nodes,
             opted_in=labelled_namespaces(self.objects, "true"),
             selected=selected_workloads(self.groups.values(), self.objects),
             labels={},

@@ -59,6 +59,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
         waits: The drains have waited for pods that run to their end; those of nodes that are lost move.
         closed: Nodes whose pods stay, and that take no others: nobody knows which of their devices are free,
             since pods that would be rejected use some; and nodes that are not ready.
+        unready: Those of them that are not ready: a percentage of devices to keep free is none of theirs.
         opted_in: Namespaces whose pods get claims.
         selected: Workloads, as `Kind/namespace/name`, of other namespaces whose pods get claims.
         labels: Node to the labels that a switch gives it.
@@ -68,6 +69,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     draining: frozenset[str] = frozenset()
     waits: bool = False
     closed: frozenset[str] = frozenset()
+    unready: frozenset[str] = frozenset()
     opted_in: frozenset[str]
     selected: frozenset[str] = frozenset()
     labels: Mapping[str, Mapping[str, str]]

@@ -147,7 +147,7 @@ class StageAllocator:
             node = node_of(device)
             if node in stage.draining:
                 continue
-            numbers[device.id.driver] += 1
+            numbers[device.id.driver] += node not in stage.unready
             if device_state(device, usage) is not DeviceState.FREE or node in stage.closed:
                 if node is not None:
                     in_use[node] += 1
