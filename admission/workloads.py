@@ -12,7 +12,7 @@ Nothing is ever changed: the pods are translated when they are created.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -50,6 +50,9 @@ from translation.reading.untranslated_keys import check_untranslated_requests
 from translation.reading.workload_kinds import WorkloadKind
 from translation.record.record import decode_record
 from translation.vocabularies.nvidia import GPU
+
+REJECTED_NOW: Final = "pods would be rejected now: "
+"""The words before a reason that rejects the pods of today, and maybe none of those that come later."""
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +183,7 @@ def for_future_pods(finding: Finding) -> Finding:
     return msgspec.structs.replace(
         finding,
         severity=Severity.WARNING,
-        detail=f"pods would be rejected now: {finding.detail}",
+        detail=f"{REJECTED_NOW}{finding.detail}",
     )
 
 

@@ -65,8 +65,9 @@ def test_a_wave_drains_no_pods_that_a_line_without_a_conversion_rejects(
 
     assert {WEB} == failed.keys()
     assert f"counts {MEMORY} by HAMi's scheduler" in failed[WEB]
+    assert failed[WEB].startswith("with claims its pods would be rejected: ResourceQuota ")
     assert "(quotaNotCounted)" in failed[WEB]
-    assert failed[WEB].endswith("plan again from a new snapshot")
+    assert failed[WEB].endswith("; or plan again from a new snapshot")
 
 
 def test_a_wave_drains_no_pods_that_a_quota_with_scopes_rejects(tmp_path: Path) -> None:

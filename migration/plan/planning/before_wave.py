@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from admission.workloads import REJECTED_NOW
 from answers.model.objects import decode_objects, of_kind
 from kube.api.core import ResourceQuota
 from kube.manifests.source import SourceObject
@@ -35,7 +36,7 @@ _UNCOUNTED: Final = (
     "next pods of this wave's nodes and namespaces get claims, and would be rejected since no line counts these "
     "(quotaNotCounted)"
 )
-_REJECTED: Final = "its next pods with claims would be rejected: {}"
+_REJECTED: Final = "with claims its pods would be rejected: {}"
 _CONVERT: Final = "apply what drawbridge quota convert prints for it, or"
 _REMOVE: Final = "take {} out, since DeviceQuotas count them, or"
 
@@ -147,12 +148,12 @@ def _rejected_workloads(prepared: PreparedCluster, wave: Wave) -> dict[str, str]
         reference = workload.key.reference
         if workload.outcome is Outcome.REFUSED and reference in own:
             details = [
-                f"{finding.detail} ({finding.code.value})"
+                f"{finding.detail.removeprefix(REJECTED_NOW)} ({finding.code.value})"
                 for finding in workload.findings
                 if finding.is_error
             ]
             reason = _REJECTED.format("; ".join(dict.fromkeys(details)))
-            rejected[reference] = f"{reason}: {' or '.join(filter(None, (workload.fix, AGAIN)))}"
+            rejected[reference] = f"{reason}: {'; or '.join(filter(None, (workload.fix, AGAIN)))}"
     return rejected
 
 
