@@ -169,10 +169,10 @@ def commit_line(step: str) -> str:
 
 def _stop(query: str, name: str, step: str) -> Iterator[str]:
     """Yield the lines that stop a script while a command prints something."""
-    text = f"{name} has the label still: take {step} out of your repository first"
+    text = f"{name} has the label still: take {step} out of your repository"
     # An assignment stops the script if the cluster does not answer.
     yield f'labelled="$({query})"'
-    yield f'if [ -n "$labelled" ]; then echo {quoted(text)} >&2; exit 1; fi'
+    yield f'if [ -n "$labelled" ]; then stop_for {quoted(text)}; fi'
 
 
 def _label(plan: Plan, wave: Wave, namespace: str, value: str) -> tuple[str, ...]:

@@ -314,9 +314,10 @@ def _lowered_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             way = command(*words, "--type=merge", f"--patch={patch}")
             is_there = in_repository(plan, "ResourceQuota", namespace, quota.name)
             where = "in the repository" if is_there else f"with {way}"
-            effects = "; ".join(plan.quota_effects.get(file, ()))
+            # Effects have several parts, so each is a sentence.
+            effects = ". ".join(plan.quota_effects.get(file, ()))
             yield (
-                f"ResourceQuota/{namespace}/{quota.name}: claims have lines of their own ({effects}), so lower "
+                f"ResourceQuota/{namespace}/{quota.name}: {effects}. Claims have lines of their own, so lower "
                 f"{', '.join(quota.doubled)} to what still counts in it once no rollback will follow, {where}"
             )
 

@@ -103,6 +103,18 @@ kubectl() {
     *) noted kubectl "$@" && command kubectl ${context:+"--context=$context"} "$@" ;;
   esac
 }
+# Stop until a person has done what $1 says.
+stop_for() {
+  printf '%s; then run again: %q%s\n' "$1" "$0" "$again" >&2
+  release_guards
+  exit 1
+}
+# Stop until a repository has changed what the command before has found to differ, as $1 says; its status was 1 then.
+differs() {
+  local status="$?"
+  if [ "$status" -ne 1 ]; then return "$status"; fi
+  stop_for "$1"
+}
 # Whether somebody has deleted the object $1 of the namespace $2, which is said. An object that cannot be read is there.
 is_gone() {
   local name

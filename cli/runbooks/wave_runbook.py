@@ -236,13 +236,10 @@ def _removed_by_hand(entry: ReplacedLines) -> Iterator[str]:
         *("kubectl", "get", f"resourcequota/{entry.name}", f"--namespace={entry.namespace}"),
         *("--ignore-not-found", f"--output=jsonpath={lines}"),
     )
-    text = (
-        f"ResourceQuota {entry.namespace}/{entry.name} has {', '.join(entry.lines)} still: take that out in your repository, "
-        "then run this script again"
-    )
+    text = f"ResourceQuota {entry.namespace}/{entry.name} has {', '.join(entry.lines)} still: take that out in your repository"
     # An assignment stops the script if the cluster does not answer.
     yield f'left="$({query})"'
-    yield f'if [ -n "$left" ]; then echo {quoted(text)} >&2; exit 1; fi'
+    yield f'if [ -n "$left" ]; then stop_for {quoted(text)}; fi'
 
 
 def _restored_lines(plan: Plan, wave: Wave) -> Iterator[str]:
@@ -280,7 +277,8 @@ def _quota_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             name = file.removeprefix(f"{namespace}.").removesuffix(".yaml")
             if in_repository(plan, "ResourceQuota", namespace, name):
                 yield "# It comes with kustomize/prepare from the repository: kubectl diff stops while a line is missing."
-                yield f'kubectl diff --filename="$here/../quotas/"{quoted(file)}'
+                text = f"ResourceQuota {namespace}/{name} differs from quotas/{file}, see above: commit kustomize/prepare of the plan to your repository"
+                yield f'kubectl diff --filename="$here/../quotas/"{quoted(file)} || differs {quoted(text)}'
                 continue
             lines = plan.quota_lines.get(file, QuotaLines(before={}, added={}))
             added = line_changes(

@@ -43,11 +43,11 @@ _PREFIXES: Final = ("requests.", "limits.")
 _OWNERS: Final = ("nvidia", "hami", "koordinator")
 """The vocabularies that `nvidia.com/gpu` may belong to, by the other keys of a pod."""
 _EXCEEDED: Final = (
-    "{amount}, and the namespace uses {used} with the claims that it has today: new pods wait for their claims until "
-    "it uses less, or the amount is raised"
+    "{amount}, and the pods and claims of today use {used}: new pods wait for their claims until these use less, or the "
+    "amount is raised"
 )
 _NO_START: Final = (
-    "{amount}, and the namespace uses {used}: a workload without pods needs {start} for one, which waits for its claim until "
+    "{amount}, and the pods and claims of today use {used}: a workload without pods needs {start} for one, which waits for its claim until "
     "less is used, or the amount is raised"
 )
 _USING_KINDS: Final = {

@@ -209,7 +209,8 @@ def test_a_repository_takes_an_old_line_out_before_the_first_drain(
     assert asked in (tmp_path / "calls").read_text()
     assert status == result.returncode, result.stderr
     text = f"ResourceQuota team/gpus has requests.{GPU} still: take that out in your repository"
-    assert (text in result.stderr) is bool(status)
+    again = f"; then run again: {tmp_path}/plan/wave-1/switch.sh --context=test --step=begin"
+    assert (f"{text}{again}\n" in result.stderr) is bool(status)
 
 
 def test_a_repository_adds_the_lines_of_early_opt_ins_before_the_first_drain(
@@ -218,7 +219,33 @@ def test_a_repository_adds_the_lines_of_early_opt_ins_before_the_first_drain(
     planned(tmp_path, [*NODES, *web()], "--format", "kustomize")
 
     commands = step_lines(script(tmp_path, "switch"), BEGIN) or ()
-    assert 'kubectl diff --filename="$here/../quotas/"team.gpus.yaml' in map(str.strip, commands)
+    diff = 'kubectl diff --filename="$here/../quotas/"team.gpus.yaml || '
+    assert [line for line in map(str.strip, commands) if line.startswith(diff)]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (0, ""),
+        (1, "differs from quotas/team.gpus.yaml, see above: commit kustomize/prepare of the plan"),
+        (2, "stopped at: kubectl diff --filename="),
+    ],
+)
+def test_a_script_that_waits_for_lines_of_a_repository_says_for_what(
+    tmp_path: Path, status: int, words: str
+) -> None:
+    """It ended with the command alone."""
+    planned(tmp_path, [*NODES, *web()], "--format", "kustomize")
+    answer = f'case "$*" in *diff*) exit {status} ;; esac'
+    options = ("--step=begin", "--context=test")
+
+    result = run_script(tmp_path, "wave-1/switch.sh", {"kubectl": answer}, options)
+
+    assert bool(status) is bool(result.returncode), result.stderr
+    assert words in result.stderr
+    again = f"run again: {tmp_path}/plan/wave-1/switch.sh --context=test --step=begin\n"
+    assert bool(status) is (again in result.stderr)
+    assert ("commit kustomize/prepare" in result.stderr) is (status == 1)
 
 
 def test_quotas_of_early_opt_ins_stay_where_the_webhook_only_warns(tmp_path: Path) -> None:
@@ -226,10 +253,37 @@ def test_quotas_of_early_opt_ins_stay_where_the_webhook_only_warns(tmp_path: Pat
     settings = tmp_path / "settings.yaml"
     settings.write_text("translation:\n  quota: warn\n")
 
-    plan = planned(tmp_path, [*NODES, *web()], "--settings", settings)
+    plan = planned(
+        tmp_path,
+        [*NODES, *web()],
+        "--settings",
+        settings,
+        "--format",
+        "kustomize",
+        "--wave-nodes",
+        1,
+    )
 
     assert [] == plan["earlyQuotas"]
+    assert {} == plan["quotas"]
     assert QUOTA not in dict(changes(script(tmp_path, "switch")))
+    assert not [*(tmp_path / "plan").rglob("*team.gpus*")]
+    words = f"{REFERENCE}: no line counts the claims of pods that are opted in already"
+    told = [[note for note in wave["notes"] if note.startswith(words)] for wave in plan["waves"]]
+    assert [1, 0, 0, 0] == [*map(len, told)]
+    assert "drawbridge quota convert" in told[0][0]
+
+
+def test_a_quota_that_counts_the_claims_of_early_opt_ins_has_no_note(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation:\n  quota: warn\n")
+    objects = [*NODES, *web()]
+    plan = planned(tmp_path, objects)
+
+    changed = converted(objects, plan)
+    plan = planned(tmp_path, changed, "--settings", settings)
+
+    assert not [note for note in plan["waves"][0]["notes"] if "counts the claims" in note]
 
 
 def test_no_wave_fails_for_quotas_where_the_webhook_only_warns(tmp_path: Path) -> None:

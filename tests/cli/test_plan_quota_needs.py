@@ -132,8 +132,7 @@ def test_classes_whose_pods_to_come_do_not_fit_together_hold_their_namespace(
 
     plan = planned(tmp_path, [*objects, *jobs])
 
-    # Pods of whole devices stay native, and count on the line of their key.
-    assert {KEY} == {*plan["quotaLines"]["team.gpus.yaml"]["before"]}
+    assert {} == plan["quotaLines"]
     held = held_objects(plan)
     assert "Namespace//team" in held
     assert f"{SHARES} of {REFERENCE} (needed 3, " in held["Namespace//team"]

@@ -18,6 +18,7 @@ from testing.plan import changes, checks_before, planned, script
 
 MIG: Final = "nvidia.com/mig-1g.5gb"
 _NVIDIA: Final = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
+LABEL: Final = "drawbridge.internal/translate"
 _HAMI: Final = "hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices"
 
 
@@ -68,16 +69,52 @@ def test_a_line_below_what_a_namespace_uses_holds_it(tmp_path: Path) -> None:
 
     plan = planned(tmp_path, objects)
 
-    assert {_NVIDIA: "0", _HAMI: "8"} == plan["quotaLines"]["team.gpus.yaml"]["added"]
+    assert {} == plan["quotaLines"]
+    told = drawbridge("quota", "convert", "--snapshot", tmp_path / "cluster.yaml").stderr
     effect = (
-        f"{_HAMI}: 8, and the namespace uses 10 with the claims that it has today: new pods wait for their claims "
-        "until it uses less, or the amount is raised"
+        f"{_HAMI} now allows 8, and the pods and claims of today use 10: new pods wait for their claims until these "
+        "use less, or the amount is raised"
     )
-    assert effect == plan["quotaEffects"]["team.gpus.yaml"][-1]
+    assert effect in told
     (entry,) = (entry for entry in plan["held"] if entry["object"] == "Namespace//team")
     amounts = "(needed 1, used by others 9, hard 8) for StatefulSet/team/web"
     assert entry["reason"].endswith(f"{_HAMI} of ResourceQuota/team/gpus {amounts}")
     assert f"add {_HAMI} with 10 to ResourceQuota/team/gpus" == entry["fix"]
+
+
+def _not_moving() -> list[Any]:
+    """A namespace that moves, one that is opted out and uses more claims than its quota has keys, and one that is held."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": "hami-core-gpu.project-hami.io"}}
+    memory = {**_quota()["spec"]["hard"], "limits.nvidia.com/gpumem": "100k"}
+    held = {**_quota(), "spec": {"hard": memory}}
+    return [
+        *(hami_node(f"hami-{number}") for number in range(6)),
+        *(namespace("team"), namespace("held"), namespace("out", {LABEL: "false"})),
+        *(_quota(), _in("held", held), _in("out", _quota())),
+        *workload("web", SHARE, ["hami-1"]),
+        *workload("web", SHARE, ["hami-2"], namespace="held"),
+        *workload("web", SHARE, ["hami-3"], namespace="out"),
+        *(claim(request, name=f"own-{number}", namespace="out") for number in range(9)),
+    ]
+
+
+def _in(namespace: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {**entry, "metadata": {**entry["metadata"], "namespace": namespace}}
+
+
+@pytest.mark.parametrize("form", ["scripts", "kustomize"])
+def test_quotas_of_namespaces_that_no_wave_opts_in_stay_as_they_are(
+    tmp_path: Path, form: str
+) -> None:
+    """The first commit gave them lines, and the next claims of pods that nobody moves were rejected."""
+    plan = planned(tmp_path, _not_moving(), "--wave-nodes", 1, "--format", form)
+
+    assert ["team"] == [name for wave in plan["waves"] for name in wave["namespaces"]]
+    assert {"team": ["team.gpus.yaml"]} == plan["quotas"]
+    assert ["team.gpus.yaml"] == [*plan["quotaLines"]] == [*plan["quotaEffects"]]
+    assert ["team.gpus.yaml"] == [path.name for path in (tmp_path / "plan" / "quotas").iterdir()]
+    patches = [path.name for path in (tmp_path / "plan").glob("kustomize/prepare/resourcequota.*")]
+    assert (["resourcequota.team.gpus.yaml"] if form == "kustomize" else []) == patches
 
 
 def test_the_sum_is_reported_before_the_wave(tmp_path: Path) -> None:
@@ -114,7 +151,7 @@ def test_the_old_line_is_lowered_once_its_namespace_has_moved(
     (line,) = (line for line in readme.splitlines() if "still counts in it" in line)
     assert f"- after wave {moving}: ResourceQuota/team/gpus: " in line
     assert f"so lower requests.{GPU} to what" in line
-    assert "; together 16, and 8 before)" in line
+    assert "; together 16, and 8 before. Claims have lines of their own" in line
     assert (f"with {command}" in line, "in the repository" in line) == (not options, bool(options))
     for wave in plan["waves"]:
         is_told = "echo 'by hand: ResourceQuota/team/gpus" in script(

@@ -79,6 +79,52 @@ def early_quota_namespaces(
     return tuple(sorted(namespaces & changed))
 
 
+def quotas_of_waves(
+    quotas: Iterable[ConvertedQuota], waves: Sequence[Wave], early: Iterable[str]
+) -> tuple[ConvertedQuota, ...]:
+    """Return the quotas that a wave changes: those of the namespaces that it opts in, with the first those of early ones.
+
+    A line for claims in any other namespace could be below the use of those that it has already.
+
+    Args:
+        quotas: The cluster's quotas, as the plan would leave them.
+        waves: The waves.
+        early: The namespaces whose quotas the first wave changes.
+    """
+    namespaces = {name for wave in waves for name in wave.opted_in}.union(early if waves else ())
+    return tuple(quota for quota in quotas if quota.object.split("/", 2)[1] in namespaces)
+
+
+def with_unchanged_quotas(
+    waves: Iterable[Wave],
+    opted_in: Iterable[AssessedWorkload],
+    quotas: Iterable[ConvertedQuota],
+    changed: Iterable[ConvertedQuota],
+) -> Iterator[Wave]:
+    """Yield the waves, the first with a note on quotas that go on to count no claims of pods that are opted in already.
+
+    Where the webhook would reject these, the first wave changes the quotas.
+
+    Args:
+        waves: The waves.
+        opted_in: The workloads with next pods that get claims by a label of today.
+        quotas: The cluster's quotas, as the plan would leave them.
+        changed: Those of them that a wave changes.
+    """
+    namespaces = {workload.key.namespace for workload in opted_in}
+    left = {quota.object for _, _, quota in _named_quotas(quotas)} - {
+        quota.object for quota in changed
+    }
+    names = sorted(reference_text(name) for name in left if name.split("/", 2)[1] in namespaces)
+    note = (
+        f"{join_names(names)}: no line counts the claims of pods that are opted in already, and no wave changes that, since the "
+        "webhook only warns (translation.quota: warn): apply what drawbridge quota convert prints"
+    )
+    for number, wave in enumerate(waves):
+        is_told = names and not number
+        yield msgspec.structs.replace(wave, notes=(*wave.notes, note)) if is_told else wave
+
+
 def with_early_quotas(
     waves: Iterable[Wave], namespaces: Sequence[str], *, by_repository: bool
 ) -> Iterator[Wave]:

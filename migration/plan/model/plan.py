@@ -415,7 +415,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         wide_mappings: DeviceClasses that lose the resource name before the first wave, since they give other
             devices than it means, too: pods that keep their device keys would get these on switched nodes.
         plugins: DaemonSets to keep from switched nodes before the first wave.
-        quotas: Namespace to the files below `quotas/` with its quotas.
+        quotas: Namespace to the files below `quotas/` with its quotas, of those that a wave changes.
         quota_effects: File below `quotas/` to what its lines allow together.
         quota_lines: File below `quotas/` to its lines before and after.
         replaced_lines: Lines of ResourceQuotas that DeviceQuotas with legacyKeys replace, and that a wave

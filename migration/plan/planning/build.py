@@ -38,10 +38,12 @@ from migration.plan.facts.quota_files import (
     quota_effects,
     quota_files,
     quota_lines,
+    quotas_of_waves,
     removable_lines,
     with_early_quotas,
     with_not_started,
     with_rollouts_above_budget,
+    with_unchanged_quotas,
     with_uncounted_quotas,
     with_uncreated_surge,
 )
@@ -215,10 +217,12 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     noted_waves = tuple(with_not_started(waves.waves, lines.not_started))
     without_wave += held_early({entry.object for entry in without_wave}, lines.early)
     replaced_lines = removable_lines(prepared.cluster.replaced_lines)
+    opted_in = opted_in_already(prepared.cluster.workloads, stage)
     # Where the webhook only warns, it rejects no pods until a wave changes a quota.
-    rejects = question.options.quota is QuotaPolicy.DENY
-    opted_in = opted_in_already(prepared.cluster.workloads, stage) if rejects else ()
-    early_quotas = early_quota_namespaces(opted_in, quotas, replaced_lines)
+    early_quotas = early_quota_namespaces(
+        opted_in if question.options.quota is QuotaPolicy.DENY else (), quotas, replaced_lines
+    )
+    changed_quotas = quotas_of_waves(quotas, waves.waves, early_quotas)
     smaller_cards = SmallerCards(waves.waves, prepared.cluster, live_nodes)
     plan = Plan(
         kubernetes_version=question.version,
@@ -264,18 +268,21 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             )
             for wave, details, own_work in zip(
                 with_early_quotas(
-                    with_cron_jobs(
-                        tuple(
-                            with_early_opt_ins(
-                                with_contended(
-                                    *(noted_waves, waves.details, prepared.cluster.workloads),
-                                    searched.usable,
-                                    bound_pods=prepared.bound_pods,
-                                ),
-                                early,
-                            )
+                    with_unchanged_quotas(
+                        with_cron_jobs(
+                            tuple(
+                                with_early_opt_ins(
+                                    with_contended(
+                                        *(noted_waves, waves.details, prepared.cluster.workloads),
+                                        searched.usable,
+                                        bound_pods=prepared.bound_pods,
+                                    ),
+                                    early,
+                                )
+                            ),
+                            *(prepared.cluster.workloads, prepared.groups, searched.usable),
                         ),
-                        *(prepared.cluster.workloads, prepared.groups, searched.usable),
+                        *(opted_in, quotas, changed_quotas),
                     ),
                     early_quotas,
                     by_repository=question.form == KUSTOMIZE,
@@ -286,9 +293,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             )
         ),
         held=tuple(without_wave),
-        quotas=quota_files(quotas),
-        quota_effects=quota_effects(quotas),
-        quota_lines=quota_lines(quotas),
+        quotas=quota_files(changed_quotas),
+        quota_effects=quota_effects(changed_quotas),
+        quota_lines=quota_lines(changed_quotas),
         replaced_lines=replaced_lines,
         opted_in_before=opted_in_workloads(
             *(unrestarted, stage.selected, own_workloads, prepared.groups)
@@ -322,7 +329,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     )
     return BuiltPlan(
         plan=msgspec.structs.replace(plan, waves=counted),
-        quotas=quota_documents(quotas),
+        quotas=quota_documents(changed_quotas),
         details=all_details,
     )
 
