@@ -11,7 +11,7 @@ from migration.wave.steps import Step, StepKind
 from testing.builders import HAMI, hami_gpu
 from testing.command import drawbridge
 from testing.documents import namespace, node, resource_quota, resource_slice
-from testing.migration import GPU, SHARE, daemon_set, device_quota, hami_node, workload
+from testing.migration import GPU, SHARE, daemon_set, device_quota, hami_node, plugin_node, workload
 from testing.plan import changes, checks_before, failed_before, planned, run_script, script
 
 LABEL: Final = "drawbridge.internal/translate"
@@ -120,10 +120,15 @@ def test_quotas_count_claims_of_early_pods_that_nothing_here_restarts(tmp_path: 
         pod["metadata"]["ownerReferences"][0]["apiVersion"] = "ray.io/v1"
     quota = resource_quota({f"requests.{GPU}": "5"})
 
-    plan = planned(tmp_path, [*NODES, namespace("team", {LABEL: "true"}), quota, *owned])
+    objects = [*NODES, namespace("team", {LABEL: "true"}), quota, *owned]
+
+    plan = planned(tmp_path, [*objects, plugin_node("gpu-0")])
 
     assert ["team"] == plan["earlyQuotas"]
     assert "team.gpus.yaml" in plan["quotaLines"]
+    # Without a wave nothing changes them.
+    plan = planned(tmp_path, objects)
+    assert ([], [], {}) == (plan["waves"], plan["earlyQuotas"], plan["quotas"])
 
 
 def test_a_wave_does_not_drain_pods_that_an_old_line_would_reject(tmp_path: Path) -> None:

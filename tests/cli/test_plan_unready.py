@@ -38,8 +38,9 @@ def test_devices_of_a_node_that_is_not_ready_are_not_kept_free(tmp_path: Path) -
     assert "0 of 4 devices are free" in held_objects(plan)["Node//gpu-0"]
 
 
-def test_devices_of_a_node_that_is_not_ready_are_not_part_of_those_to_keep_free(
-    tmp_path: Path,
+@pytest.mark.parametrize("is_cordoned", [False, True])
+def test_devices_of_a_node_out_of_service_are_not_part_of_those_to_keep_free(
+    tmp_path: Path, is_cordoned: bool
 ) -> None:
     """One broken node held every wave: its devices counted, and none of them could be free."""
     nodes = [plugin_node(f"gpu-{number}") for number in range(4)]
@@ -47,7 +48,8 @@ def test_devices_of_a_node_that_is_not_ready_are_not_part_of_those_to_keep_free(
     without = waves(planned(tmp_path, [*nodes, *WEB], *options))
     assert 4 == len(without)
 
-    broken = unready(plugin_node("gpu-9", gpus=16))
+    broken = plugin_node("gpu-9", gpus=16)
+    broken = {**broken, "spec": {"unschedulable": True}} if is_cordoned else unready(broken)
 
     assert without == waves(planned(tmp_path, [*nodes, broken, *WEB], *options))
 
@@ -77,7 +79,7 @@ def test_devices_of_a_cordoned_node_are_not_kept_free(tmp_path: Path) -> None:
     plan = planned(tmp_path, [*NODES, other, *WEB], "--wave-nodes", 1, "--keep-free", 50)
 
     assert [] == plan["waves"]
-    assert "0 of 12 devices are free" in held_objects(plan)["Node//gpu-0"]
+    assert "0 of 4 devices are free" in held_objects(plan)["Node//gpu-0"]
 
 
 def test_free_devices_are_those_of_nodes_that_are_ready(tmp_path: Path) -> None:

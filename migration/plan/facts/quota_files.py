@@ -91,7 +91,7 @@ def quotas_of_waves(
         waves: The waves.
         early: The namespaces whose quotas the first wave changes.
     """
-    namespaces = {name for wave in waves for name in wave.opted_in}.union(early if waves else ())
+    namespaces = {name for wave in waves for name in wave.opted_in}.union(early)
     return tuple(quota for quota in quotas if quota.object.split("/", 2)[1] in namespaces)
 
 

@@ -209,8 +209,10 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     ]
     if waves.complete and not obstacles and not waves.waves:
         without_wave += early.held_workloads({entry.object for entry in without_wave})
-    drivers = sorted({driver for node in planned for driver in node.devices})
-    driver_labels = {driver: "=".join(driver_label(driver)) for driver in drivers}
+    driver_labels = {
+        driver: "=".join(driver_label(driver))
+        for driver in sorted({driver for node in planned for driver in node.devices})
+    }
     wide_mappings = (*prepared.cluster.wide_mappings, *taken_back)
     quotas = planned_quotas(question, prepared.cluster, mappings, wide_mappings)
     lines = planned_lines(question, cluster, mappings, quotas)
@@ -219,9 +221,8 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     replaced_lines = removable_lines(prepared.cluster.replaced_lines)
     opted_in = opted_in_already(prepared.cluster.workloads, stage)
     # Where the webhook only warns, it rejects no pods until a wave changes a quota.
-    early_quotas = early_quota_namespaces(
-        opted_in if question.options.quota is QuotaPolicy.DENY else (), quotas, replaced_lines
-    )
+    is_changed = question.options.quota is QuotaPolicy.DENY and waves.waves
+    early_quotas = early_quota_namespaces(opted_in if is_changed else (), quotas, replaced_lines)
     changed_quotas = quotas_of_waves(quotas, waves.waves, early_quotas)
     smaller_cards = SmallerCards(waves.waves, prepared.cluster, live_nodes)
     plan = Plan(
@@ -255,7 +256,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             for mapping in wide_mappings
             # The lines of a driver that waves need take its chart's name back with each upgrade.
             if is_name(mapping.device_class)
-            and not (mapping in taken_back and mapping.device_class in drivers)
+            and not (mapping in taken_back and mapping.device_class in driver_labels)
         ),
         plugins=kept_away(prepared.objects, operator, planned, plugins),
         waves=tuple(

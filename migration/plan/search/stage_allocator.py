@@ -38,7 +38,7 @@ class FreeDevices(NamedTuple):
 
 
 class DriverDevices(NamedTuple):
-    """The devices of a driver, and those of them without a consumer, of nodes that take pods; cordoned ones take none."""
+    """The devices of a driver, and those of them without a consumer, of nodes that take pods; cordoned ones, and those that are not ready, take none."""
 
     free: int
     devices: int
@@ -143,17 +143,18 @@ class StageAllocator:
         """Return free devices, devices by driver, and devices in use by node, of those that count and not of draining nodes."""
         usage, counts = self.cluster.usage, Counter[bool]()
         in_use, numbers, free = Counter[str](), Counter[str](), Counter[str]()
+        out_of_service = self._cordoned | stage.unready
         for device in self.counted():
             node = node_of(device)
             if node in stage.draining:
                 continue
-            numbers[device.id.driver] += node not in stage.unready
+            numbers[device.id.driver] += node not in out_of_service
             if device_state(device, usage) is not DeviceState.FREE or node in stage.closed:
                 if node is not None:
                     in_use[node] += 1
             else:
                 counts[node is None or node in stage.switched] += 1
-                free[device.id.driver] += node not in self._cordoned
+                free[device.id.driver] += node not in out_of_service
         by_driver = {
             driver: DriverDevices(free=free[driver], devices=number)
             for driver, number in sorted(numbers.items())
