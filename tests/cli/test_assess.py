@@ -875,6 +875,25 @@ def test_nodes_with_devices_that_take_no_pods_are_named(tmp_path: Path) -> None:
     assert "gpu-2 is not ready: plan holds it" in text
 
 
+def test_the_class_for_a_mig_size_in_the_documentation_makes_its_pods_native(
+    tmp_path: Path,
+) -> None:
+    """No command prints one before a driver publishes such devices."""
+    text = (Path(__file__).parents[2] / "docs" / "assess.md").read_text()
+    (block,) = (block for block in text.split("```yaml\n")[1:] if "kind: DeviceClass" in block)
+    device_class = yaml.safe_load(block.partition("```")[0])
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/gpu.count": "1"}
+    small = node("mig-0", {"nvidia.com/mig-1g.5gb": "7"}, labels=labels)
+    objects = [small, pod("small", {"nvidia.com/mig-1g.5gb": "1"})]
+
+    outcomes = [
+        assessed(tmp_path, *objects, *classes)["workloads"][0]["outcome"]
+        for classes in ((), (device_class,))
+    ]
+
+    assert ["translated", "native"] == outcomes
+
+
 def test_a_label_with_too_many_digits_is_no_number_of_gpus(tmp_path: Path) -> None:
     """Python reads no number of so many, and the command ended with an error."""
     labels = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.count": "9" * 5000}

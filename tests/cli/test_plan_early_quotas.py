@@ -202,7 +202,7 @@ def test_a_repository_takes_an_old_line_out_before_the_first_drain(
     quota = device_quota({"name": GPU})
     plan = planned(tmp_path, [*NODES, *web(), quota], "--format", "kustomize")
     (note,) = (note for note in plan["waves"][0]["notes"] if "quotaNotCounted" in note)
-    assert "switch.sh of this wave stops until your repository has changed these quotas" in note
+    assert "switch.sh of this wave stops until your repository has changed those that are" in note
     line = r"{.spec.hard.requests\.nvidia\.com/gpu}"
     asked = f"get resourcequota/gpus --namespace=team --ignore-not-found --output=jsonpath={line}"
     answer = f"case \"$*\" in *'{asked}') printf '%s' '{now}' ;; esac"

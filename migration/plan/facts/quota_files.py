@@ -141,7 +141,7 @@ def with_early_quotas(
             continue
         label, verb = ("namespace", "has") if len(namespaces) == 1 else ("namespaces", "have")
         change = (
-            "before any drain switch.sh of this wave stops until your repository has changed these quotas"
+            "before any drain switch.sh of this wave stops until your repository has changed those that are its own, and changes others"
             if by_repository
             else "switch.sh of this wave changes these quotas before any drain"
         )
