@@ -302,7 +302,8 @@ def _repository_lines(release: DriverRelease, key: str, value: str) -> Iterator[
     """
     selector = f"{SELECTOR_VALUE}: {{{json.dumps(key)}: {json.dumps(value)}}}"
     settings = ("resources.gpus.enabled: true", "gpuResourcesEnabledOverride: true", selector)
-    yield "# Set these values in the repository, beside those that the release has, and let it roll out:"
+    yield "# Set these values in the repository, beside those that the release has, all in one commit, and let it roll out:"
+    yield "# with GPUs and without the node selector the driver would come to nodes with the device plugin."
     yield from (comment(f"  {setting}") for setting in settings)
     fields = rf'{{.nodeSelector.{key.replace(".", chr(92) + ".")}}}{{" "}}{{.containers[*].name}}{{"\n"}}'
     look_up = command(
