@@ -369,6 +369,7 @@ def _prepare(plan: Plan) -> Iterator[str]:
         yield "# Stops unless the webhook is called: without it no pod would ever get claims."
         yield "drawbridge verify --live --webhook"
         yield ""
+    yield from _stopped_preparation(plan)
     yield from label_lines(plan)
     # What a person installs comes first: nothing has changed when the script stops for it.
     for driver in sorted(plan.drivers, key=lambda driver: (driver == NVIDIA, driver)):
@@ -385,6 +386,17 @@ def _prepare(plan: Plan) -> Iterator[str]:
         yield _print("prepared; next: see %q", "$here/README.md")
 
 
+def _stopped_preparation(plan: Plan) -> Iterator[str]:
+    """Yield the lines that stop before the next pods of a namespace would be rejected, unless somebody says otherwise."""
+    stops = [entry for entry in plan.held if entry.stops_preparation]
+    for entry in stops:
+        text = f"{reference_text(entry.object)}: {entry.reason}; {entry.fix}, and plan again from a new snapshot"
+        yield f"echo {quoted(f'held: {printable(text)}')} >&2"
+    if stops:
+        yield "ask 'Prepare all the same, or abort (p/a)?'"
+        yield 'case "$answer" in p*) ;; *) exit 1 ;; esac'
+
+
 def _effect(plan: Plan) -> str:
     """Return the effect of the preparation on pods that run."""
     restarts_driver = upgraded_release(plan) is not None and NVIDIA in plan.driver_nodes
@@ -393,7 +405,7 @@ def _effect(plan: Plan) -> str:
         *(["device plugins"] if changed_plugins(plan) else []),
     ]
     if not restarted:
-        return "it changes nothing for any pod"
+        return "it changes nothing for any pod that runs"
     return (
         f"it restarts pods of {' and '.join(restarted)}, and changes nothing for pods with devices"
     )

@@ -151,7 +151,9 @@ def test_pods_that_would_wait_for_their_claims_hold_their_nodes(
     held = held_objects(plan)
     text = "would wait for claims that are not created"
     assert text in held["StatefulSet/team/web"]
-    assert "a ResourceQuota would keep their claims from being created" in held["Node//node-0"]
+    assert (
+        "a ResourceQuota would reject their next pods, or claims of these" in held["Node//node-0"]
+    )
     if limits == SHARE:
         assert text in held["Namespace//team"]
     else:

@@ -21,7 +21,7 @@ HAMI: Final = "hami-core-gpu.project-hami.io"
 NVIDIA: Final = "gpu.nvidia.com"
 LABEL: Final = "nvidia.com/dra-kubelet-plugin"
 PLUGIN: Final = daemon_set("nvidia-device-plugin")
-NOTHING: Final = "# Once, before the first wave: it changes nothing for any pod.\n"
+NOTHING: Final = "# Once, before the first wave: it changes nothing for any pod that runs.\n"
 NO_NODE: Final = "# Cluster: the labels that choose nodes for DRA drivers are on no node yet.\n"
 
 

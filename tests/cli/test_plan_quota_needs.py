@@ -346,6 +346,24 @@ def test_a_mapping_that_has_early_pods_count_on_a_full_line_is_told(tmp_path: Pa
     assert "Namespace//team" not in held_objects(planned(tmp_path, enough))
 
 
+def test_a_preparation_that_rejects_early_pods_stops_before_its_first_change(
+    tmp_path: Path,
+) -> None:
+    others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
+    too_low, enough = (
+        [*nodes(), *others, *early({KEY: amount, NVIDIA: "2"})] for amount in ("0", "1")
+    )
+
+    planned(tmp_path, too_low)
+    script = (tmp_path / "plan" / "prepare.sh").read_text()
+    stop = "ask 'Prepare all the same, or abort (p/a)?'\ncase \"$answer\" in p*) ;; *) exit 1 ;; esac\n"
+    assert "held: Namespace/team: pods are opted in already" in script
+    assert script.index(stop) < script.index("helm upgrade")
+
+    planned(tmp_path, enough)
+    assert stop not in (tmp_path / "plan" / "prepare.sh").read_text()
+
+
 def test_pods_that_have_moved_are_not_held_by_a_line_that_the_plan_leaves(tmp_path: Path) -> None:
     others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
     objects = [*nodes(), *others, *early({KEY: "8", NVIDIA: "0"})]

@@ -293,12 +293,17 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return (*self.namespaces, *(entry.namespace for entry in self.partial_namespaces))
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """An object without a wave: `Node//name`, `Namespace//name`, or `Kind/namespace/name` of a workload."""
+class Held(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An object without a wave: `Node//name`, `Namespace//name`, or `Kind/namespace/name` of a workload.
+
+    Attributes:
+        stops_preparation: Its next pods would be rejected once `prepare.sh` has run.
+    """
 
     object: str
     reason: str
     fix: str
+    stops_preparation: bool = False
 
 
 class PluginDaemonSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -99,7 +99,7 @@ def held_early(reported: Collection[str], shortages: Iterable[ClaimShortage]) ->
     for reference, own in sorted(shortages_of.items()):
         if reference not in reported:
             reason, fix = describe_shortages(own)
-            yield Held(object=reference, reason=reason, fix=fix)
+            yield Held(object=reference, reason=reason, fix=fix, stops_preparation=True)
 
 
 def invalid_name(reference: str) -> Held:

@@ -67,7 +67,7 @@ _UNCORDON: Final = "uncordon it, if it may take pods; then plan again from a new
 NOT_READY: Final = "it is not ready, so its drain and its driver would wait"
 _REPAIR: Final = "repair it, or remove it from the cluster; then plan again from a new snapshot"
 _RUNS_UNCREATED: Final = (
-    "pods of {} run on it, and a ResourceQuota would keep their claims from being created"
+    "pods of {} run on it, and a ResourceQuota would reject their next pods, or claims of these"
 )
 _MOVE_VOLUME: Final = (
     "move the volume to a storage that other nodes reach, or switch the node by hand at once with the label of the "
