@@ -20,6 +20,7 @@ HAMI: Final = "hami-core-gpu.project-hami.io"
 NVIDIA: Final = "gpu.nvidia.com"
 NEURON: Final = "neuron.aws.com"
 NEURON_KEY: Final = "aws.amazon.com/neuron"
+LINE: Final = f"{HAMI}.deviceclass.resource.k8s.io/devices"
 TAKEN_BACK: Final = f"kubectl patch deviceclass {HAMI} --type=json"
 PARTS: Final = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.count": "4"}
 
@@ -129,19 +130,27 @@ def test_pods_that_a_wave_evicts_keep_a_class_though_others_of_their_workload_ho
     assert ({} if place == "ts-0" else {GPU: NVIDIA}) == plan["mappedClasses"]
 
 
-@pytest.mark.parametrize("has_class", [False, True])
-def test_a_quota_counts_the_claims_of_a_class_that_maps_nothing(
-    tmp_path: Path, *, has_class: bool
-) -> None:
+def test_a_quota_counts_the_claims_of_a_class_that_maps_nothing(tmp_path: Path) -> None:
     """It had no line for them: its line for the key was to count them, and the class did not map that."""
     quota = resource_quota({f"requests.{GPU}": "4"})
-    chart = [class_of_chart()] if has_class else []
 
-    planned(tmp_path, [*parts_beside_shares("lab"), quota, *chart])
+    planned(tmp_path, [*parts_beside_shares("lab"), quota])
 
     (source,) = read_paths([str(tmp_path / "plan" / "quotas" / "team.gpus.yaml")])
-    line = f"{HAMI}.deviceclass.resource.k8s.io/devices"
-    assert line in source.document["spec"]["hard"]
+    assert LINE in source.document["spec"]["hard"]
+
+
+def test_a_quota_that_counts_a_key_for_a_class_of_a_chart_holds_its_namespace(
+    tmp_path: Path,
+) -> None:
+    """No wave changes the quota, so it is in no file, and the fix names the line."""
+    quota = resource_quota({f"requests.{GPU}": "4"})
+
+    plan = planned(tmp_path, [*parts_beside_shares("lab"), quota, class_of_chart()])
+
+    fixes = {entry["object"]: entry["fix"] for entry in plan["held"]}
+    assert f"count {LINE} in a ResourceQuota instead" == fixes["Namespace//team"]
+    assert {} == plan["quotas"]
 
 
 def test_pods_of_a_namespace_that_is_opted_in_keep_their_class(tmp_path: Path) -> None:
