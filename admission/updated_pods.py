@@ -164,8 +164,12 @@ def _restore_uses(
             old_container_uses = old_uses.get(container.name, ())
             restored_uses = _merged(uses, old_container_uses, lambda use: use.name in labels)
             if container.name in names and restored_uses is not uses:
-                path = pointer("spec", field, index, "resources", "claims")
-                yield add(path, [_document(use) for use in restored_uses])
+                path = ("spec", field, index, "resources")
+                uses_document = [_document(use) for use in restored_uses]
+                if container.resources is None:
+                    yield add(pointer(*path), {"claims": uses_document})
+                else:
+                    yield add(pointer(*path, "claims"), uses_document)
 
 
 def _restore_tolerations(pod: Pod, old: Pod, keys: Collection[str] | None) -> Iterator[Operation]:

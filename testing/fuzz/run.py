@@ -202,10 +202,14 @@ async def _again(stand: Stand, call: Call, answer: Answer, report: Report) -> li
 
 
 def _has_wrong_names(pod: Mapping[str, Any]) -> bool:
-    """Return True if a container has no name, or another's; the API server rejects such a pod."""
-    fields = (pod["spec"].get(field) or () for field in ("initContainers", "containers"))
-    names = [container.get("name") or "" for containers in fields for container in containers]
-    return len(set(names)) < len(names) or "" in names
+    """Return True if a container or a claim has no name, or another's; the API server rejects such a pod."""
+    spec = pod["spec"]
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    return any(
+        len(set(names)) < len(names) or "" in names
+        for entries in (containers, spec.get("resourceClaims") or ())
+        for names in [[entry.get("name") or "" for entry in entries]]
+    )
 
 
 # --- memory ---------------------------------------------------------------------------------------

@@ -148,6 +148,20 @@ def test_a_second_apply_leaves_a_pod_whose_annotations_request_devices(
     assert admit_update(live, live, options)[1].decision is Decision.UNTOUCHED
 
 
+@pytest.mark.parametrize("resources", [{}, {"resources": None}, {"resources": {}}])
+def test_a_pod_that_is_replaced_by_its_manifest_keeps_its_claims(resources: Document) -> None:
+    live, _ = admit(OF_KAI, None, KAI)
+    container_ = live["spec"]["containers"][0]
+    container_["resources"] = {"claims": container_["resources"]["claims"]}
+    update = with_changes(live)
+    del update["spec"]["containers"][0]["resources"]
+    update["spec"]["containers"][0] |= resources
+
+    after, answer = admit_update(update, live, KAI)
+
+    assert (Decision.STRIPPED, live) == (answer.decision, after)
+
+
 def test_the_entries_that_a_second_apply_adds_come_after_those_of_the_pod() -> None:
     live, _ = admit(TOLERATING, None, ALWAYS_TOLERATED)
     added = {"key": "more", "operator": "Exists"}

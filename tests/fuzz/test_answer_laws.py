@@ -79,6 +79,11 @@ RIGHT = (
     Right("refused with a cause", answer(**REFUSED)),
     Right("a long warning", answer(warnings=["a" * 500])),
     Right(
+        "what is nested too deeply is not read",
+        answer(warnings=["not validated"]),
+        post_call(b'{"a": ' + b"[" * 2000 + b"," + b"]" * 2000 + b"}", "deep"),
+    ),
+    Right(
         "of too many parts only the head is read",
         answer(warnings=["not validated"]),
         post_call(b'{"a": ' + b"[]" * (MAX_PARTS + 1) + b"}", "many parts"),
