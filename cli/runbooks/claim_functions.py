@@ -52,7 +52,7 @@ print_claimed() {
     "--output=go-template={{range .items}}{{if and .spec.resourceClaims (not .metadata.deletionTimestamp)}}{{.metadata.name}}$owner_text\
  {{.metadata.namespace}} $node $made $label $hash$ready_text{{\"\\n\"}}{{end}}{{end}}")" || return
   # An owner may have any text for its kind and its name.
-  grep -E -e "^[^ ]+ [A-Za-z0-9]{1,63}/$object_name [a-z0-9-]+ [^ ]+ [a-z]+ [^ ]+ [^ ]+( True)?\$" <<<"$lines" || true
+  find_lines -E -e "^[^ ]+ [A-Za-z0-9]{1,63}/$object_name [a-z0-9-]+ [^ ]+ [a-z]+ [^ ]+ [^ ]+( True)?\$" <<<"$lines"
 }
 
 # Print NotIn if pods of namespaces without the label get claims, as the mode of Drawbridge is OptOut. No condition, which would take
@@ -74,7 +74,7 @@ print_lasting() {
       if [ "$mode" != NotIn ]; then patterns+=("^[^ ]+ [^ ]+ $namespace [^ ]+ translated "); fi
     done
   fi
-  grep -v -E -e '^$' "${patterns[@]/#/--regexp=}" <<<"$lines" || true
+  find_lines -v -E -f <(printf '%s\n' '^$' "${patterns[@]}") <<<"$lines"
 }
 
 # Print a line for each device that a pod has by a claim: the namespace, the driver and the pod.
@@ -84,22 +84,20 @@ print_devices() {
   template="$template{{if eq (print .resource) \"pods\"}}{{\$namespace}} {{js \$driver}} {{js .name}}{{\"\\n\"}}{{end}}{{end}}"
   lines="$(kubectl get resourceclaims.resource.k8s.io --all-namespaces \
     "--output=go-template=$template{{end}}{{end}}{{end}}{{end}}{{end}}")" || return
-  grep -x -E -e '[a-z0-9-]+ [a-z0-9.-]+ [a-z0-9.-]+' <<<"$lines" || true
+  find_lines -x -E -e '[a-z0-9-]+ [a-z0-9.-]+ [a-z0-9.-]+' <<<"$lines"
 }
 
 # Print those of the lines $1 of pods that lose devices when the drivers leave: pods whose devices are all of others find them
 # again. Those whose claims do not tell are printed, too.
 losing_devices() {
-  local devices pattern pod owner namespace rest
+  local devices gone pattern pod owner namespace rest
   local -A staying=()
   if [ -z "$1" ]; then return; fi
   devices="$(print_devices)" || return
   pattern="$(printf '|%s' "${leaving[@]}")"
-  pattern="^[^ ]+ (${pattern#|}) "
+  gone="$(find_lines -E -e "^[^ ]+ (${pattern#|}) " <<<"$devices")" || return
   while read -r namespace _ pod; do staying["$namespace/$pod"]=yes; done <<<"$devices"
-  while read -r namespace _ pod; do
-    staying["$namespace/$pod"]=
-  done < <(grep -E -e "$pattern" <<<"$devices" || true)
+  while read -r namespace _ pod; do staying["$namespace/$pod"]=; done <<<"$gone"
   while read -r pod owner namespace rest; do
     if [ -z "${staying["$namespace/$pod"]:-}" ]; then printf '%s\n' "$pod $owner $namespace $rest"; fi
   done <<<"$1"
@@ -191,7 +189,7 @@ say_way_to_keys() {
 # Print the lines of pods of the workload $1 from lines of `print_claimed`.
 of_workload() {
   local rest="${1#*/}"
-  grep -E -e "^[^ ]+ [^ ]+ ${rest%%/*} " <<<"$2" | grep -i -E -e "$(owner_pattern "${1%%/*}/${1##*/}")" || true
+  find_lines -E -e "^[^ ]+ [^ ]+ ${rest%%/*} " <<<"$2" | find_lines -i -E -e "$(owner_pattern "${1%%/*}/${1##*/}")"
 }
 
 # Print the workloads of lines of `print_claimed`.
@@ -204,9 +202,9 @@ print_workloads() {
 
 # Print those of the lines $1 that are of pods on the nodes that follow.
 on_any_of() {
-  local pod owner namespace node rest
+  local pod owner namespace node rest places=" ${*:2} "
   while read -r pod owner namespace node rest; do
-    if [ -n "$node" ] && [[ " ${*:2} " == *" $node "* ]]; then
+    if [ -n "$node" ] && [[ "$places" == *" $node "* ]]; then
       printf '%s\n' "$pod $owner $namespace $node $rest"
     fi
   done <<<"$1"
@@ -214,20 +212,22 @@ on_any_of() {
 
 # Print those of the lines $2 that are of translated pods of the namespace $1, without those of DaemonSets.
 placed_pods() {
-  grep -E -e "^[^ ]+ [^ ]+ $1 [^ ]+ translated " <<<"$2" | grep -v -E -e '^[^ ]+ DaemonSet/' || true
+  find_lines -E -e "^[^ ]+ [^ ]+ $1 [^ ]+ translated " <<<"$2" | find_lines -v -E -e '^[^ ]+ DaemonSet/'
 }
 
 # Stop unless somebody says otherwise where pods with claims are on the nodes $*, and their next ones get claims, too. Another node
 # may have devices for these: that is known to the scheduler alone. Earlier waves had devices for as many pods as were there.
 stop_at_claims() {
-  local all lines placed namespace number workload workloads
+  local all lines placed count namespace number workload workloads
   if evicts all; then return; fi
   all="$(print_lasting)"
   lines="$(on_any_of "$all" "$@")"
   while read -r namespace number; do
     if [ -z "$namespace" ]; then continue; fi
     placed="$(placed_pods "$namespace" "$all")"
-    if [ "$(grep -c . <<<"$placed" || true)" -le "$number" ]; then lines="$(grep -v -x -F -e "$placed" <<<"$lines" || true)"; fi
+    count="$(find_lines -c . <<<"$placed")"
+    # An argument may not be as long as the lines of all pods of a namespace.
+    if [ "$count" -le "$number" ]; then lines="$(find_lines -v -x -F -f <(printf '%s\n' "$placed") <<<"$lines")"; fi
   done <<<"$switched"
   lines="$(losing_devices "$lines")"
   workloads="$(print_workloads "$lines")"
@@ -268,7 +268,7 @@ note_claims() {
   lines="$(on_any_of "$all" "$1")"
   lines="$(losing_devices "$lines")"
   for workload in $(print_workloads "$lines"); do
-    value="$value $workload=$(of_workload "$workload" "$all" | grep -c ' True$' || true)"
+    value="$value $workload=$(of_workload "$workload" "$all" | find_lines -c ' True$')"
   done
   if [ -z "$value" ]; then return; fi
   noted_before="$(print_noted "$1")"
@@ -280,14 +280,14 @@ note_claims() {
 print_noted() {
   local value
   value="$(kubectl get node "$1" --ignore-not-found '--output=jsonpath={.metadata.annotations.drawbridge\.internal/evicted}')" || return
-  grep -x -E -e "[A-Za-z0-9]{1,63}/[a-z0-9-]+/$object_name=[0-9]{1,9}" <<<"${value// /$'\n'}" || true
+  find_lines -x -E -e "[A-Za-z0-9]{1,63}/[a-z0-9-]+/$object_name=[0-9]{1,9}" <<<"${value// /$'\n'}"
 }
 
 # Wait until no pod of workloads waits for a node, or as many are ready as ran: of those that are noted on the nodes $1, a list with
 # spaces, and of those that follow, each with the number of its pods when the plan was made. No other node takes a DaemonSet's pod
 # with claims, so a minute is enough for these. Pods with claims stop nothing where somebody has said so.
 wait_for_nodes() {
-  local places="$1" node value entry workload pods names late='' noted_nodes=() start end=$((SECONDS + most_seconds))
+  local places="$1" node value entry workload pods ready names late='' noted_nodes=() start end=$((SECONDS + most_seconds))
   shift
   local -A least=()
   for node in $places; do
@@ -305,7 +305,8 @@ wait_for_nodes() {
     while true; do
       pods="$(print_members "$workload")"
       names="$(print_waiting "$pods" '(claims|keys)')"
-      if [ -z "$names" ] || [ "$(grep -c ' True$' <<<"$pods" || true)" -ge "${least[$workload]}" ]; then break; fi
+      ready="$(find_lines -c ' True$' <<<"$pods")"
+      if [ -z "$names" ] || [ "$ready" -ge "${least[$workload]}" ]; then break; fi
       if [ -z "$value" ]; then printf 'waiting for a node for pods of %s: %s\n' "$workload" "$names"; fi
       value=said
       if [ "$SECONDS" -ge "$end" ] || { is_stuck "$workload" "$pods" && [ "$((SECONDS - start))" -ge "$fewer_seconds" ]; }; then
@@ -332,7 +333,7 @@ print_members() {
 
 # Print the names of pods without a node, with devices by what $2 matches, from their lines.
 print_waiting() {
-  grep -E -e " $2 unplaced( (False|Unknown))?\$" <<<"$1" | cut -d ' ' -f 1 | paste -s -d ' ' - || true
+  find_lines -E -e " $2 unplaced\$" <<<"$1" | cut -d ' ' -f 1 | paste -s -d ' ' -
 }
 
 # Whether all pods without a node, of the lines $2, have claims and are of the DaemonSet $1.

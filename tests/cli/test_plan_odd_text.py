@@ -1,16 +1,13 @@
 """Text of tenants and of nodes in the functions of the scripts: none of it becomes a line, a flag or a key."""
 
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from cli.runbooks.claim_functions import CLAIM_FUNCTIONS
-from cli.runbooks.node_functions import NODE_FUNCTIONS
-from cli.runbooks.pod_functions import POD_FUNCTIONS
+from testing.plan_functions import CLUSTER, run_functions
 from testing.programs import needs_kubectl
 
 ALL: Final = "-Al!x"
@@ -28,27 +25,6 @@ REAL: Final = """kubectl() {
     command kubectl annotate --local --filename=pod.json a=b "${word%'{{end}}'}"
   done
 }"""
-NODE: Final = """kubectl() { case "$*" in
-  'get node '*) cat noted ;;
-  *'get pods '*) if [ -f pods ]; then cat pods; fi ;;
-  'get namespace/'*) printf selected ;;
-  *spec.template*) if [ -f found ]; then cat found; fi ;;
-esac; }
-noted() { :; }
-context= evict_jobs= most_seconds=0 fewer_seconds=0
-evicts() { return 1; }
-stopped() { :; }
-is_gone() { return 1; }
-command() { echo "$*" >> calls; }
-"""
-
-
-def _run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
-    functions = NODE_FUNCTIONS + POD_FUNCTIONS + CLAIM_FUNCTIONS
-    (folder / "script").write_text(f"set -euo pipefail\n{functions}\n{text}\n")
-    return subprocess.run(
-        ["bash", "script"], cwd=folder, capture_output=True, text=True, check=False
-    )
 
 
 @needs_kubectl
@@ -73,7 +49,7 @@ def test_no_text_of_a_pod_is_a_line_for_another_one(tmp_path: Path, call: str, p
     }
     (tmp_path / "pod.json").write_text(json.dumps(pod))
 
-    ran = _run(tmp_path, f"{REAL}\n{call}")
+    ran = run_functions(tmp_path, f"{REAL}\n{call}")
 
     assert 0 == ran.returncode, ran.stderr
     assert [] == [line for line in ran.stdout.splitlines() if line.startswith(ALL)]
@@ -86,7 +62,7 @@ def test_a_note_of_a_node_has_workloads_with_numbers_alone(tmp_path: Path, odd: 
     """The kubelet writes annotations of its node: the last step stopped at some of them each time."""
     (tmp_path / "noted").write_text(f"{odd} Deployment/team/web=2")
 
-    ran = _run(tmp_path, f"{NODE}\nprint_noted hami-1\nwait_for_nodes hami-1")
+    ran = run_functions(tmp_path, f"{CLUSTER}\nprint_noted hami-1\nwait_for_nodes hami-1")
 
     assert 0 == ran.returncode, ran.stderr
     assert "Deployment/team/web=2\n" == ran.stdout
@@ -100,7 +76,7 @@ def test_an_owner_has_a_name_that_kubernetes_allows(tmp_path: Path, name: str) -
     lines = [f"a-0 Job/{owner} team hami-1 translated - - True" for owner in (name, "a.b-c", "b")]
     (tmp_path / "pods").write_text("\n".join(lines))
 
-    ran = _run(tmp_path, f"{NODE}\nprint_claimed; print_noted hami-1")
+    ran = run_functions(tmp_path, f"{CLUSTER}\nprint_claimed; print_noted hami-1")
 
     assert 0 == ran.returncode, ran.stderr
     assert [*lines[1:], "Job/team/a.b-c=1"] == ran.stdout.splitlines()
@@ -111,7 +87,7 @@ def test_a_drain_that_is_repeated_notes_workloads_once(tmp_path: Path) -> None:
     (tmp_path / "noted").write_text("Deployment/team/web=1 Job/team/a=1")
     (tmp_path / "pods").write_text("web-7f-1 ReplicaSet/web-7f team hami-1 translated - 7f True\n")
 
-    ran = _run(tmp_path, f"{NODE}\nnote_claims hami-1")
+    ran = run_functions(tmp_path, f"{CLUSTER}\nnote_claims hami-1")
 
     assert 0 == ran.returncode, ran.stderr
     (call,) = (tmp_path / "calls").read_text().splitlines()
@@ -132,7 +108,7 @@ def test_a_namespace_may_have_the_name_of_another_word(
     """Its pods were asked about as if their manifest had claims."""
     namespace = line.split()[2]
 
-    ran = _run(tmp_path, f"{NODE}\nprint_reason Crew/{namespace}/a '{line}'")
+    ran = run_functions(tmp_path, f"{CLUSTER}\nprint_reason Crew/{namespace}/a '{line}'")
 
     assert 0 == ran.returncode, ran.stderr
     assert reason == ran.stdout
@@ -164,8 +140,8 @@ def test_a_kind_of_another_project_may_have_the_name_of_one_of_kubernetes(  # no
     line = f"a-0 {kind}/a team hami-1 translated {label} - True"
     text = f"selecting=' team '\nprint_reason {kind}/team/a '{line}'"
 
-    ran = _run(tmp_path, f"{NODE}\n{text}")
-    told = _run(tmp_path, f"{NODE}\nsay_way_to_keys {kind}/team/a '{reason}'")
+    ran = run_functions(tmp_path, f"{CLUSTER}\n{text}")
+    told = run_functions(tmp_path, f"{CLUSTER}\nsay_way_to_keys {kind}/team/a '{reason}'")
 
     assert (0, reason) == (ran.returncode, ran.stdout.strip()), ran.stderr
     if reason:
@@ -205,7 +181,7 @@ def test_a_pod_of_any_status_has_a_line(
     }
     (tmp_path / "pod.json").write_text(json.dumps(pod))
 
-    ran = _run(tmp_path, f"{REAL}\n{call}")
+    ran = run_functions(tmp_path, f"{REAL}\n{call}")
 
     assert 0 == ran.returncode, ran.stderr
     (line,) = [text for text in ran.stdout.splitlines() if text.startswith("web-0 ")]
@@ -242,7 +218,7 @@ def test_kubectl_prints_the_devices_of_pods(
     }
     (tmp_path / "pod.json").write_text(json.dumps(claim))
 
-    ran = _run(tmp_path, f"{REAL}\nprint_devices")
+    ran = run_functions(tmp_path, f"{REAL}\nprint_devices")
 
     assert 0 == ran.returncode, ran.stderr
     assert lines == ran.stdout.splitlines()

@@ -414,7 +414,7 @@ esac"""
         ("web-2 ReplicaSet/web-7f claims unplaced", [f"--evict-jobs={WEB}"], True),
         ("web-2 ReplicaSet/web-7f keys unplaced", [f"--evict-jobs={WEB}"], False),
         ("web-2 ReplicaSet/web-7f claims True", [], True),
-        ("web-2 ReplicaSet/web-7f keys False", [], True),
+        ("web-2 ReplicaSet/web-7f keys", [], True),
         ("web-2 ReplicaSet/web-other-7f claims unplaced", [], True),
     ],
     ids=["claims", "named", "keys", "ready", "has a node", "another workload"],
@@ -483,7 +483,7 @@ def test_pods_of_a_daemon_set_wait_with_claims_where_somebody_says_so(
 ) -> None:
     """They never got a node, so neither this wave nor an earlier one could be taken back."""
     planned(tmp_path, [*NODES, *web(kind="DaemonSet")], "--wave-nodes", 1)
-    pods = "web-2 DaemonSet/web team - translated - - False"
+    pods = "web-2 DaemonSet/web team - translated - -"
 
     ran, _ = taken_back(tmp_path, pods=pods, after=line, options=options)
 
