@@ -9,9 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from allocator.pods.node_eligibility import is_eligible
+from allocator.pods.node_eligibility import demands_on_nodes, is_eligible
 from kube.api.core import Node, Pod
-from kube.api.meta import encode
 from kube.cel.scope import current_scope
 from kube.collections.least_recently_used import LeastRecentlyUsed
 
@@ -43,10 +42,7 @@ class EligibleNodes:
         >>> EligibleNodes().of(Pod())(Node(metadata=ObjectMeta(name="a")))
         True
         """
-        spec = pod.spec
-        affinity = spec.affinity.node_affinity if spec.affinity else None
-        required = affinity.required if affinity is not None else None
-        key = encode((spec.node_name, spec.node_selector, required, spec.tolerations))
+        key = demands_on_nodes(pod.spec)
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = self._last_number = self._last_number + 1

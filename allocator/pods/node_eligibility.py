@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from allocator.model.outcome import Reason, RejectionReason
 from allocator.pods.node_affinity import affinity_changes, describe_unmatched
 from findings.text import join_names, printable, quote_text
-from kube.api.core import Node, Pod, Taint, Toleration
+from kube.api.core import Node, Pod, PodSpec, Taint, Toleration
+from kube.api.meta import encode
 from kube.api.node_selector import NodeSelector, matches, validate
 
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
@@ -71,6 +72,20 @@ def named_nodes(pod: Pod) -> frozenset[str] | None:
     (frozenset({'a'}), None)
     """
     return frozenset({pod.spec.node_name}) if pod.spec.node_name else _names_by_affinity(pod)
+
+
+def demands_on_nodes(spec: PodSpec) -> bytes:
+    """Return all of a pod that its eligible nodes depend on; pods with the same have the same nodes.
+
+    Affinity between pods is no part of it, and differs from workload to workload.
+
+    >>> from kube.api.core import Affinity
+    >>> spread = PodSpec(affinity=Affinity(pod_anti_affinity={"a": "b"}))
+    >>> demands_on_nodes(spread) == demands_on_nodes(PodSpec())
+    True
+    """
+    required = _required_affinity(spec)
+    return encode((spec.node_name, spec.node_selector, required, spec.tolerations))
 
 
 class Barrier(StrEnum):
@@ -164,7 +179,7 @@ def _corrected(toleration: Toleration, taint: Taint) -> Toleration:
 
 
 def _affinity_changes(pod: Pod, node: Node) -> tuple[str, ...]:
-    required = _required_affinity(pod)
+    required = _required_affinity(pod.spec)
     if required is None:
         return ()
     if _fault(required):
@@ -209,7 +224,7 @@ def _unschedulable(pod: Pod, node: Node) -> str:
 
 def _misses_choice(pod: Pod, node: Node) -> bool:
     required_labels = (pod.spec.node_selector or {}).items()
-    required = _required_affinity(pod)
+    required = _required_affinity(pod.spec)
     return any(node.labels.get(key) != value for key, value in required_labels) or (
         required is not None and not is_for(required, node)
     )
@@ -228,7 +243,7 @@ def _unmatched_labels(pod: Pod, node: Node) -> str:
 
 
 def _unmatched_affinity(pod: Pod, node: Node) -> str:
-    required = _required_affinity(pod)
+    required = _required_affinity(pod.spec)
     if required is None:
         return ""
     if fault := _fault(required):
@@ -246,8 +261,8 @@ def _fault(selector: NodeSelector) -> str:
     return ""
 
 
-def _required_affinity(pod: Pod) -> NodeSelector | None:
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+def _required_affinity(spec: PodSpec) -> NodeSelector | None:
+    affinity = spec.affinity.node_affinity if spec.affinity else None
     return affinity.required if affinity is not None else None
 
 
@@ -284,7 +299,7 @@ def _names_by_affinity(pod: Pod) -> frozenset[str] | None:
 
     Source: NodeAffinity.PreFilter.
     """
-    required = _required_affinity(pod)
+    required = _required_affinity(pod.spec)
     names: frozenset[str] = frozenset()
     for term in required.node_selector_terms if required is not None else ():
         sets = [

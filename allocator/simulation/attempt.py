@@ -8,6 +8,7 @@ from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
 from allocator.nodes.pod_requests import PodRequest
 from allocator.pods.claims import PodClaims
+from allocator.pods.node_eligibility import demands_on_nodes
 from kube.api.core import Pod
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
@@ -47,7 +48,7 @@ def eligibility_key(attempt: PlacementAttempt) -> bytes | None:
     spec = attempt.pod.spec
     containers = (*(spec.init_containers or ()), *(spec.containers or ()))
     resources = [container.resources for container in containers]
-    return encode((spec.node_name, spec.node_selector, spec.affinity, spec.tolerations, resources))
+    return demands_on_nodes(spec) + encode(resources)
 
 
 def class_names(claim: ResourceClaim) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """`drawbridge plan`: pods that may get smaller cards once nodes of two systems have one driver."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +20,10 @@ WHOLE: Final = {"koordinator.sh/gpu": "100"}
 HALF: Final = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
 AMOUNT: Final = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory": "20Gi"}
 
+PERCENTAGE: Final = {GPU: "1", "nvidia.com/gpumem-percentage": "50"}
+TAINTS: Final = {"taints": [{"key": "own", "effect": "NoSchedule"}]}
+KOORDINATORS: Final = {"node.koordinator.sh/gpu-model": "A100"}
+
 LOSS: Final = "they may get cards of 40Gi, and have cards of 80Gi today"
 
 
@@ -35,9 +39,10 @@ def koordinator_node(name: str, memory: str, **labels: str) -> list[dict[str, An
 
 def with_selector(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A workload of apps/v1 with its selector; a Job has its own group."""
-    owner, pod = objects
+    owner, *pods = objects
     if owner["kind"] == "Job":
-        owner["apiVersion"] = pod["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1"
+        for document in (owner, *(pod["metadata"]["ownerReferences"][0] for pod in pods)):
+            document["apiVersion"] = "batch/v1"
     owner["spec"]["selector"] = {"matchLabels": {"app": "infer"}}
     return objects
 
@@ -82,34 +87,56 @@ def test_pods_that_may_get_smaller_cards_have_a_note(
     )
 
 
-def switched_node(**labels: str) -> list[dict[str, Any]]:
-    """A node with a card of 40Gi that HAMi's driver publishes."""
+def switched_node(
+    name: str = "hami-0", memory: str = "40Gi", **labels: str
+) -> list[dict[str, Any]]:
+    """A node with a card that HAMi's driver publishes."""
     labels = {"drawbridge.internal/dra-driver": HAMI, **labels}
-    slice_ = resource_slice(hami_gpu("40Gi"), driver=HAMI, node="hami-0", name="slice-0")
-    return [node("hami-0", {}, labels, {}), slice_]
+    slice_ = resource_slice(hami_gpu(memory), driver=HAMI, node=name, name=f"slice-{name}")
+    return [node(name, {}, labels, {}), slice_]
 
 
-def moving(tmp_path: Path, *nodes: list[dict[str, Any]], number: int = 1) -> dict[str, Any]:
-    """A plan that moves workloads of Koordinator with such nodes."""
+def moving(
+    tmp_path: Path,
+    *nodes: list[dict[str, Any]],
+    number: int = 1,
+    limits: Mapping[str, str] = HALF,
+    places: Sequence[str] = ("koord-0",),
+) -> dict[str, Any]:
+    """A plan that moves workloads of Koordinator with such nodes, and with an affinity of each of its own.
+
+    Args:
+        nodes: The nodes beside two of Koordinator with cards of 80Gi.
+        number: The number of workloads.
+        limits: The limits of the first one.
+        places: Its nodes.
+    """
     objects = [
         *koordinator_node("koord-0", "80Gi", cards="large"),
         *koordinator_node("koord-1", "80Gi", cards="large"),
         *(entry for own in nodes for entry in own),
         namespace("team"),
-        *with_selector(workload("infer", HALF, ["koord-0"])),
+        *with_selector(workload("infer", limits, places)),
     ]
     for index in range(1, number):
-        objects += workload(f"infer-{index}", HALF, ["koord-1"])
+        spread = {"podAffinityTerm": {"topologyKey": str(index)}, "weight": 1}
+        preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [spread]}
+        affinity = {"podAntiAffinity": preferred}
+        objects += workload(f"infer-{index}", HALF, ["koord-1"], affinity=affinity)
     plan = planned(tmp_path, objects, "--wave-nodes", 1)
     assert any("team" in wave["namespaces"] for wave in plan["waves"])
     return plan
+
+
+def notes_of(plan: Mapping[str, Any]) -> set[str]:
+    return {note for wave in plan["waves"] for note in wave["notes"] if "smaller cards" in note}
 
 
 def test_smaller_cards_of_a_switched_node_are_told_still(tmp_path: Path) -> None:
     """A plan made anew after the wave of the small node said nothing, and its pods were restarted without a question."""
     plan = moving(tmp_path, switched_node(gpu="off"))
 
-    (note,) = {note for wave in plan["waves"] for note in wave["notes"] if "smaller cards" in note}
+    (note,) = notes_of(plan)
     assert "and fit hami-0 with cards of 40Gi, which have the same driver already;" in note
     assert "give them the node selector cards=large, which their nodes have" in note
     losses = [
@@ -121,11 +148,10 @@ def test_smaller_cards_of_a_switched_node_are_told_still(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "small",
     [
-        switched_node(**{"node.koordinator.sh/gpu-model": "A100"}),
-        [
-            node("hami-0", {}, {}, {}),
-            resource_slice(hami_gpu("80Gi"), driver=HAMI, node="hami-0", name="slice-0"),
-        ],
+        switched_node(**KOORDINATORS),
+        switched_node(**KOORDINATORS, gpu="on"),
+        switched_node(memory="80Gi"),
+        [{**entry, "spec": {**TAINTS, **entry.get("spec", {})}} for entry in switched_node()],
         [
             *switched_node()[:1],
             resource_slice(
@@ -136,14 +162,78 @@ def test_smaller_cards_of_a_switched_node_are_told_still(tmp_path: Path) -> None
             ),
         ],
     ],
-    ids=["of their own system", "of the same size", "of another driver"],
+    ids=[
+        *("of their own system", "with another mark", "of the same size", "with a taint"),
+        "of another driver",
+    ],
 )
 def test_other_switched_nodes_have_no_smaller_cards_for_pods(
     tmp_path: Path, small: list[dict[str, Any]]
 ) -> None:
-    plan = moving(tmp_path, small)
+    assert set() == notes_of(moving(tmp_path, small, limits=WHOLE))
 
-    assert not [note for wave in plan["waves"] for note in wave["notes"] if "smaller cards" in note]
+
+def test_smaller_nodes_of_which_one_is_switched_have_no_driver_yet(tmp_path: Path) -> None:
+    plan = moving(tmp_path, switched_node(gpu="off"), [hami_node("hami-1")])
+
+    (note,) = notes_of(plan)
+    assert "and fit hami-0, hami-1 with cards of 40Gi as soon as these have the same driver" in note
+
+
+def test_the_largest_card_of_a_workload_is_compared(tmp_path: Path) -> None:
+    small = koordinator_node("koord-2", "30Gi")
+
+    (note,) = notes_of(moving(tmp_path, small, switched_node(), places=["koord-0", "koord-2"]))
+
+    assert "run on cards of 80Gi today, and fit hami-0 with cards of 40Gi" in note
+
+
+@pytest.mark.parametrize("mark", [KOORDINATORS, {"gpu": "off"}], ids=["own", "of HAMi"])
+def test_a_workload_that_has_moved_in_part_may_get_smaller_cards_still(
+    tmp_path: Path, mark: Mapping[str, str]
+) -> None:
+    """A plan made anew said nothing of its pods with device keys, as some others were on a node with a driver."""
+    own = switched_node("koord-2", "80Gi", **mark)
+
+    (note,) = notes_of(
+        moving(tmp_path, own, switched_node(gpu="off"), places=["koord-0", "koord-2"])
+    )
+
+    assert note.startswith("pods of Deployment/team/infer may get smaller cards")
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_told"),
+    [({"gpu": "off"}, False), ({"gpu": "on"}, False), ({"gpu": "true"}, True), ({}, True)],
+)
+def test_a_label_for_hami_has_a_value_of_hami(
+    tmp_path: Path, labels: Mapping[str, str], *, is_told: bool
+) -> None:
+    """A former node of another system with a label `gpu` of somebody else was taken for one of HAMi."""
+    objects = [
+        *(hami_node("hami-1"), hami_node("hami-2"), *switched_node(memory="20Gi", **labels)),
+        *(namespace("team"), *workload("infer", PERCENTAGE, ["hami-1"])),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    assert any("team" in wave["namespaces"] for wave in plan["waves"])
+    assert is_told is bool(notes_of(plan))
+
+
+def test_workloads_of_other_conditions_are_of_another_form(tmp_path: Path) -> None:
+    """One of them selects nodes with large cards."""
+    objects = [
+        *koordinator_node("koord-0", "80Gi", cards="large"),
+        *koordinator_node("koord-1", "80Gi", cards="large"),
+        *(hami_node("hami-0"), namespace("team")),
+        *with_selector(workload("any", HALF, ["koord-0"])),
+        *with_selector(workload("large", HALF, ["koord-0"], nodeSelector={"cards": "large"})),
+    ]
+
+    (note,) = notes_of(planned(tmp_path, objects, "--wave-nodes", 1))
+
+    assert note.startswith("pods of Deployment/team/any may get smaller cards")
 
 
 def test_pods_on_a_cordoned_node_with_a_driver_may_stay_with_its_cards(tmp_path: Path) -> None:
@@ -174,13 +264,13 @@ def test_a_device_plugin_gave_pods_any_card(tmp_path: Path) -> None:
     plan = planned(tmp_path, objects + infer)
 
     assert any("team" in wave["namespaces"] for wave in plan["waves"])
-    assert not [note for wave in plan["waves"] for note in wave["notes"] if "smaller cards" in note]
+    assert set() == notes_of(plan)
 
 
 def test_workloads_of_one_form_are_compared_with_smaller_nodes_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each workload of each wave was compared with each node."""
+    """Each workload of each wave was compared with each node, later each with an affinity to other pods."""
     calls = []
 
     def counted(pod: Pod, entry: Node) -> str | None:
@@ -236,7 +326,7 @@ def test_pods_whose_nodes_get_another_driver_are_offered_no_node_selector(tmp_pa
 
     plan = planned(tmp_path, objects, "--wave-nodes", 1)
 
-    (note,) = {note for wave in plan["waves"] for note in wave["notes"] if "smaller cards" in note}
+    (note,) = notes_of(plan)
     assert note == (
         "pods of Deployment/team/infer leave their cards of 40Gi, and may get smaller cards: they request whole cards or "
         "a percentage, their nodes get no driver of such claims, and gpu-0, gpu-1 with cards of 24564Mi get it; a node "

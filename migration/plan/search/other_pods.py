@@ -13,11 +13,10 @@ import msgspec
 from allocator.nodes.node_resources import NodeResources
 from allocator.nodes.pod_requests import PodRequest, pod_request
 from allocator.nodes.resources_fit import has_resources
-from allocator.pods.node_eligibility import counted_rejection
+from allocator.pods.node_eligibility import counted_rejection, demands_on_nodes
 from answers.model.cluster_state import ClusterState
 from findings.text import count_text, join_names
 from kube.api.core import Pod
-from kube.api.meta import encode
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import PlannedWork, Wave
 from migration.plan.search.stage import Stage
@@ -170,7 +169,7 @@ class OtherPods:
 def _other_pod(name: PodName, pod: Pod) -> _OtherPod:
     spec = pod.spec
     free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(spec, node_name=""))
-    shape = encode((spec.node_selector, spec.affinity, spec.tolerations))
+    shape = demands_on_nodes(free.spec)
     selects = frozenset(entry.key for entry in required_labels(spec))
     return _OtherPod(name, spec.node_name, free, pod_request(pod), shape, selects)
 

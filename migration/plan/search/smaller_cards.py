@@ -9,29 +9,30 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from allocator.pods.node_eligibility import counted_rejection
+from allocator.pods.node_eligibility import counted_rejection, demands_on_nodes
 from findings.text import join_names
 from kube.api.core import Node, Pod
-from kube.api.meta import encode
 from kube.api.workloads import DAEMON_SET
 from kube.quantity import Quantity
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.node_devices import GPU, NodeDevices, Source
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.plan.facts.vendors import HAMI_LABEL
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import PlannedNode, PlannedWorkload, Wave
 from translation.compiling.claims import Claim
 
 _MEMORY: Final = "memory"
+_KOORDINATOR_MODEL: Final = "node.koordinator.sh/gpu-model"
 _OF_CARDS: Final = (
     "nvidia.com/gpu.product",
-    "node.koordinator.sh/gpu-model",
+    _KOORDINATOR_MODEL,
     "nvidia.com/gpu.memory",
 )
 """Labels of nodes that tell their cards."""
 _HOSTNAME: Final = "kubernetes.io/hostname"
-_MARKS: Final = {"gpu": Source.HAMI, "node.koordinator.sh/gpu-model": Source.KOORDINATOR}
-"""Labels that a node keeps when it is switched, to the system that had it."""
+_PLUGIN_VALUES: Final = frozenset({"on", "off"})
+"""The values of `HAMI_LABEL` by HAMi's chart, and once a node is switched; other values are of somebody else."""
 
 
 class _Nodes(NamedTuple):
@@ -39,12 +40,21 @@ class _Nodes(NamedTuple):
 
     Attributes:
         served: The nodes that are switched already, to the sizes of their cards by driver.
+        changed: The labels that waves change.
     """
 
     planned: Sequence[PlannedNode]
     assessed: Mapping[str, NodeDevices]
     stored: Mapping[str, Node]
     served: Mapping[str, Mapping[str, Sequence[Quantity]]]
+    changed: frozenset[str]
+
+    def system(self, name: str) -> Source | None:
+        """Return the system of a node, of one with a driver the former one; None without devices."""
+        entry = self.assessed.get(name)
+        if entry is None or not entry.published:
+            return entry.source if entry is not None else None
+        return _former(self.stored[name].labels)
 
 
 class _Smaller(NamedTuple):
@@ -65,12 +75,34 @@ class _Smaller(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """The criteria for nodes with smaller cards."""
+    """The criteria for nodes with smaller cards.
+
+    Attributes:
+        sources: The systems that have kept pods from other nodes so far; a pod with claims has none.
+    """
 
     drivers: frozenset[str]
     sources: frozenset[Source | None]
     used: Quantity
     conditions: bytes
+
+
+class _Ahead(NamedTuple):
+    """The nodes with smaller cards for all pods of a form.
+
+    Attributes:
+        serving: The nodes that waves give a driver of the pods' claims.
+        names: The nodes with smaller cards, sorted.
+        size: The size of their smallest card.
+        labels: Their labels.
+        is_switched: They have the driver already.
+    """
+
+    serving: frozenset[str]
+    names: tuple[str, ...]
+    size: Quantity
+    labels: frozenset[tuple[str, str]]
+    is_switched: bool
 
 
 class SmallerCards:
@@ -94,11 +126,12 @@ class SmallerCards:
             {entry.node: entry for entry in cluster.nodes},
             {node.metadata.name: node for node in cluster.state.nodes},
             _served_sizes(cluster, {entry.name for entry in planned}),
+            frozenset(key for entry in planned for key in entry.labels),
         )
         self._pods = cluster.state.pods
         self._assessed = {workload.key.reference: workload for workload in cluster.workloads}
         self._live_nodes = live_nodes
-        self._sizes: dict[_Form, Mapping[str, Quantity]] = {}
+        self._ahead: dict[_Form, _Ahead | None] = {}
 
     def with_notes(self, wave: Wave) -> Wave:
         """Return a wave with notes on its workloads with smaller cards ahead."""
@@ -131,30 +164,26 @@ class SmallerCards:
         used = [size for node in own_nodes for size in _sizes(node)]
         if not used:
             return None
-        drivers = frozenset[str]().union(*(claim.drivers for claim in claims))
+        free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
         form = _Form(
-            drivers=drivers,
-            sources=frozenset(node.source for node in own_nodes),
+            drivers=frozenset[str]().union(*(claim.drivers for claim in claims)),
+            sources=frozenset(nodes.system(node.node) for node in own_nodes if node.legacy),
             used=max(used),
-            conditions=encode((pod.spec.node_selector, pod.spec.affinity, pod.spec.tolerations)),
+            conditions=demands_on_nodes(free.spec),
         )
-        if form not in self._sizes:
-            free = msgspec.structs.replace(
-                pod, spec=msgspec.structs.replace(pod.spec, node_name="")
-            )
-            self._sizes[form] = dict(_smaller_sizes(nodes, form, free))
-        sizes = self._sizes[form]
-        if not sizes:
+        if form not in self._ahead:
+            self._ahead[form] = _nodes_ahead(nodes, form, free)
+        ahead = self._ahead[form]
+        if ahead is None:
             return None
-        serving = {entry.name for entry in nodes.planned if not drivers.isdisjoint(entry.devices)}
-        served = [node.node for node in own_nodes if node.published or node.node in serving]
+        served = [node.node for node in own_nodes if node.published or node.node in ahead.serving]
         return _Smaller(
-            nodes=tuple(sorted(sizes)),
-            size=min(sizes.values()),
+            nodes=ahead.names,
+            size=ahead.size,
             used=max(used),
-            label=_own_label(nodes, served, sizes) if served else "",
+            label=_own_label(nodes, served, ahead.labels) if served else "",
             leaves=not served,
-            is_switched=sizes.keys() <= nodes.served.keys(),
+            is_switched=ahead.is_switched,
         )
 
 
@@ -202,6 +231,21 @@ def _served_sizes(
     return served
 
 
+def _nodes_ahead(nodes: _Nodes, form: _Form, pod: Pod) -> _Ahead | None:
+    """Return the nodes of other systems that may give a pod a smaller card; None if there are none."""
+    sizes = dict(_smaller_sizes(nodes, form, pod))
+    if not sizes:
+        return None
+    serving = (entry.name for entry in nodes.planned if not form.drivers.isdisjoint(entry.devices))
+    return _Ahead(
+        serving=frozenset(serving),
+        names=tuple(sorted(sizes)),
+        size=min(sizes.values()),
+        labels=frozenset(pair for name in sizes for pair in nodes.stored[name].labels.items()),
+        is_switched=sizes.keys() <= nodes.served.keys(),
+    )
+
+
 def _smaller_sizes(nodes: _Nodes, form: _Form, pod: Pod) -> Iterator[tuple[str, Quantity]]:
     """Yield the nodes of other systems that may give a pod a smaller card, with the size of their smallest one.
 
@@ -215,7 +259,7 @@ def _smaller_sizes(nodes: _Nodes, form: _Form, pod: Pod) -> Iterator[tuple[str, 
             sizes
             and min(sizes) < form.used
             and not form.drivers.isdisjoint(entry.devices)
-            and nodes.assessed[entry.name].source not in form.sources
+            and nodes.system(entry.name) not in form.sources
             and counted_rejection(pod, with_labels(nodes.stored[entry.name], entry.labels)) is None
         ):
             yield entry.name, min(sizes)
@@ -224,28 +268,27 @@ def _smaller_sizes(nodes: _Nodes, form: _Form, pod: Pod) -> Iterator[tuple[str, 
         if (
             sizes
             and min(sizes) < form.used
-            and form.sources.isdisjoint((nodes.assessed[name].source, _former(nodes.stored[name])))
+            and nodes.system(name) not in form.sources
             and counted_rejection(pod, nodes.stored[name]) is None
         ):
             yield name, min(sizes)
 
 
-def _former(node: Node) -> Source:
-    """Return the former system of a switched node; a device plugin without a mark of another one."""
-    systems = (system for label, system in _MARKS.items() if label in node.labels)
-    return next(systems, Source.DEVICE_PLUGIN)
+def _former(labels: Mapping[str, str]) -> Source:
+    """Return the former system of a switched node by its labels; a device plugin without a mark of another one."""
+    if _KOORDINATOR_MODEL in labels:
+        return Source.KOORDINATOR
+    return Source.HAMI if labels.get(HAMI_LABEL) in _PLUGIN_VALUES else Source.DEVICE_PLUGIN
 
 
-def _own_label(nodes: _Nodes, own: Iterable[str], others: Iterable[str]) -> str:
-    """Return a label that some nodes have, and no other node, and that no wave changes; empty without one."""
-    changed = {key for node in nodes.planned for key in node.labels}
+def _own_label(nodes: _Nodes, own: Iterable[str], foreign: frozenset[tuple[str, str]]) -> str:
+    """Return a label that some nodes have, no wave changes, and others do not have; empty without one."""
     labels = [set(nodes.stored[name].labels.items()) for name in own]
-    foreign = set[tuple[str, str]]().union(*(nodes.stored[name].labels.items() for name in others))
     common = labels[0].intersection(*labels) - foreign
     pairs = sorted(
         (key not in _OF_CARDS, key, value)
         for key, value in common
-        if key not in changed and key != _HOSTNAME
+        if key not in nodes.changed and key != _HOSTNAME
     )
     return f"{pairs[0][1]}={pairs[0][2]}" if pairs else ""
 

@@ -9,12 +9,11 @@ from typing import Final
 import msgspec
 
 from allocator.pods.claims import pod_claims
-from allocator.pods.node_eligibility import is_eligible, node_rejection
+from allocator.pods.node_eligibility import demands_on_nodes, is_eligible, node_rejection
 from allocator.simulation.attempt import class_names
 from answers.model.cluster_state import ClusterState
 from findings.text import join_names
 from kube.api.core import Node, Pod
-from kube.api.meta import encode
 from kube.api.workloads import DAEMON_SET
 from kube.quantity import ZERO
 from migration.assessment.assessed_cluster import AssessedCluster
@@ -68,7 +67,7 @@ class EligibleNodes:
 
     def taking_pod(self, pod: Pod) -> frozenset[str]:
         """Return the nodes that take a pod, devices aside."""
-        shape = encode((pod.spec.node_selector, pod.spec.affinity, pod.spec.tolerations))
+        shape = demands_on_nodes(pod.spec)
         if shape not in self._by_shape:
             self._by_shape[shape] = frozenset(
                 name for name, node in self._nodes.items() if is_eligible(pod, node)
