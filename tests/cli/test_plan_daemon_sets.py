@@ -136,6 +136,15 @@ def test_a_waiting_pod_of_an_older_template_is_placed_by_the_present_one(tmp_pat
     assert 7 == plan["waves"][0]["freeForKeys"]["before"]
 
 
+def test_a_pod_that_waits_for_a_node_that_is_gone_is_on_no_other(tmp_path: Path) -> None:
+    """The controller deletes it a little later than the node."""
+    objects = [*NODES, namespace("team"), *waiting_daemon_set(["gpu-0", "gone"])]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    assert {"gpu-0", "gpu-1"} == {node["name"] for wave in plan["waves"] for node in wave["nodes"]}
+
+
 @pytest.mark.parametrize("place", ["waiting", "running"])
 def test_pods_that_name_their_nodes_are_tried_on_these_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str

@@ -134,3 +134,42 @@ def test_a_line_stops_no_wave_where_the_webhook_only_warns(tmp_path: Path) -> No
 
     checks = json.loads(result.stdout)["checks"]
     assert [] == [check for check in checks if check["state"] == "failed"]
+
+
+FULL: Final = {GPU: "1", "nvidia.com/gpumem": "40000"}
+"""A share that nothing fits beside."""
+
+
+def in_parts(*quotas: dict[str, Any]) -> list[dict[str, Any]]:
+    """A namespace that moves in parts, one workload with each wave."""
+    shares = [workload(f"web-{number}", FULL, [f"hami-{number}"]) for number in (1, 2, 3)]
+    nodes = [hami_node(f"hami-{number}", 1) for number in range(4)]
+    return [*nodes, DRIVER, namespace("team"), *quotas, *(entry for own in shares for entry in own)]
+
+
+def test_a_wave_moves_no_part_of_a_namespace_that_would_be_rejected(tmp_path: Path) -> None:
+    """The namespace is not opted in as a whole, and the nodes of the wave are empty."""
+    plan = planned(tmp_path, in_parts(), "--wave-nodes", 1)
+    first = plan["waves"][0]
+    assert (["hami-0"], [], ["Deployment/team/web-1"]) == (
+        [node["name"] for node in first["nodes"]],
+        first["namespaces"],
+        [name for entry in first["partialNamespaces"] for name in entry["workloads"]],
+    )
+    assert {} == failed_before(tmp_path, in_parts())
+
+    failed = failed_before(tmp_path, in_parts(quota({f"requests.{GPU}": "9"})))
+
+    assert {"ResourceQuota/team/gpus"} == failed.keys()
+
+
+def test_a_line_that_a_plan_takes_out_of_one_quota_stays_in_a_new_one(tmp_path: Path) -> None:
+    old = [quota({f"requests.{GPU}": "9"}), device_quota({"name": GPU})]
+    plan = planned(tmp_path, in_parts(*old), "--wave-nodes", 1)
+    assert ["gpus"] == [entry["name"] for entry in plan["replacedLines"]]
+    assert {} == failed_before(tmp_path, in_parts(*old))
+
+    failed = failed_before(tmp_path, in_parts(*old, quota({f"requests.{GPU}": "9"}, "more")))
+
+    assert {"ResourceQuota/team/more"} == failed.keys()
+    assert f"take requests.{GPU} out" in failed["ResourceQuota/team/more"]

@@ -146,6 +146,16 @@ def test_each_node_with_devices_that_is_not_ready_is_named_once(
     assert ["Those of gpu-2 do not count: the node is not ready."] == told(tmp_path)
 
 
+def test_a_node_whose_devices_nothing_tells_has_none_that_do_not_count(tmp_path: Path) -> None:
+    """HAMi has registered them as nobody can read."""
+    broken = unready(hami_node("hami-0"))
+    broken["metadata"]["annotations"] = {"hami.io/node-nvidia-register": "[unreadable"}
+
+    plan = planned(tmp_path, [*NODES, broken, *WEB])
+
+    assert [] == plan["unreadyNodes"]
+
+
 def test_a_node_that_is_cordoned_and_not_ready_has_both_reasons(tmp_path: Path) -> None:
     broken = unready(plugin_node("gpu-2"), unschedulable=True)
 

@@ -307,6 +307,31 @@ def test_a_split_by_use_allows_no_more_than_the_old_line(
     assert "pods with the key 64, claims 64" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("replicas", "text"),
+    [
+        (1, ""),
+        (2, "2, and the pods and claims of today use 2: a workload without pods needs 1"),
+        (
+            3,
+            "2, and the pods and claims of today use 3: new pods wait for their claims until these",
+        ),
+    ],
+    ids=["room", "all in use", "more than all in use"],
+)
+def test_a_line_that_is_full_says_why_pods_would_wait(
+    tmp_path: Path, replicas: int, text: str
+) -> None:
+    """One that today's use fits exactly keeps only further pods waiting."""
+    workloads = deployment("a", SHARE, replicas), deployment("b", SHARE, 0)
+
+    result = convert(tmp_path, quota({GPU: "2"}), *workloads, flags=("--split", "used"))
+
+    told = " ".join(result.stderr.split())
+    assert text in told
+    assert bool(text) is ("of today use" in told)
+
+
 def test_amounts_are_divided_by_todays_use_wherever_it_is_known(tmp_path: Path) -> None:
     subject = quota({"requests.nvidia.com/gpu": "64"})
 
