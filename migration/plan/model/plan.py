@@ -292,6 +292,11 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """Return all namespaces with a label that the wave sets."""
         return (*self.namespaces, *(entry.namespace for entry in self.partial_namespaces))
 
+    @property
+    def labelled_workloads(self) -> frozenset[str]:
+        """Return the workloads that the wave gives a label of their own, as `Kind/namespace/name`."""
+        return frozenset(name for entry in self.partial_namespaces for name in entry.workloads)
+
 
 class Held(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """An object without a wave: `Node//name`, `Namespace//name`, or `Kind/namespace/name` of a workload.

@@ -104,7 +104,7 @@ def _drain_answer(
     """Return the outcome for the pods of a wave's nodes and namespaces if it begins now."""
     planner = prepared.planner(Policy(wave_nodes=len(wave.nodes), keep_free=plan.keep_free))
     stage, draining = prepared.stage(), frozenset(node.name for node in wave.nodes)
-    labelled = {name for entry in wave.partial_namespaces for name in entry.workloads}
+    labelled = wave.labelled_workloads
     return DrainAnswer(
         misfit=planner.misfit(stage, draining) if draining else "",
         unplaced_pods=planner.unplaced(stage, draining),
@@ -125,8 +125,7 @@ def _drain_answer(
 def _workloads_of(prepared: PreparedCluster, wave: Wave) -> frozenset[str]:
     """Return the workloads with pods on a wave's nodes, and those that it opts in, as `Kind/namespace/name`."""
     draining = {node.name for node in wave.nodes}
-    labelled = {name for entry in wave.partial_namespaces for name in entry.workloads}
-    live_nodes = prepared.live_nodes
+    labelled, live_nodes = wave.labelled_workloads, prepared.live_nodes
     return frozenset(
         reference
         for workload in prepared.cluster.workloads
@@ -167,12 +166,11 @@ def _uncounted_quotas(
     if question.options.quota is not QuotaPolicy.DENY:
         return {}
     cluster, own = prepared.cluster, _workloads_of(prepared, wave)
-    labelled = {name for entry in wave.partial_namespaces for name in entry.workloads}
     stage = prepared.stage()
     after = msgspec.structs.replace(
         stage,
         opted_in=stage.opted_in.union(wave.namespaces),
-        selected=stage.selected | labelled,
+        selected=stage.selected | wave.labelled_workloads,
     )
     changed = set(plan.quota_namespaces(wave))
     files = {file for namespace in changed for file in plan.quotas.get(namespace, ())}
