@@ -434,3 +434,32 @@ def test_a_daemon_set_is_not_opted_in_before_its_first_node(tmp_path: Path) -> N
     assert set(wave) & {"hami-0", "hami-1"}
     assert waves(plan)[0] != (wave, ["team"])
     assert not any("team" in entry for _, entry in waves(plan)[:1])
+
+
+def test_a_daemon_set_without_a_node_of_a_wave_is_not_opted_in(tmp_path: Path) -> None:
+    """A wave of the namespace alone opted it in, and a pod that ended got nothing on its node any more."""
+    refused = [
+        entry
+        for name in ("hami-0", "hami-1")
+        for entry in workload(f"bad-{name}", {GPU: "1.5"}, [name], namespace="other")
+    ]
+
+    plan = planned(tmp_path, [*shared_nodes(), namespace("other"), *refused])
+
+    assert not plan["waves"]
+    entry = next(entry for entry in plan["held"] if entry["object"] == "Namespace//team")
+    assert entry["reason"].endswith("no node that its pods may use is switched: hami-0, hami-1")
+    assert entry["fix"].startswith("solve what holds these nodes first")
+
+
+def test_a_node_that_cannot_be_spared_has_that_reason_beside_a_daemon_set(tmp_path: Path) -> None:
+    """It was held for its namespace, and that for the node."""
+    share = {GPU: "1", "nvidia.com/gpumem": "30000"}
+    web = workload("web", share, ["hami-0", "hami-1"], namespace="web")
+
+    plan = planned(tmp_path, [*shared_nodes(), namespace("web"), *web], "--spare-nodes", 1)
+
+    assert not plan["waves"]
+    entry = next(entry for entry in plan["held"] if entry["object"] == "Node//hami-0")
+    assert "once hami-1 is lost" in entry["reason"]
+    assert "--spare-nodes 0" in entry["fix"]

@@ -42,6 +42,7 @@ _OPT_IN_FIRST: Final = (
 )
 _OPTED_IN: Final = "once it is opted in"
 _LEFT_WITH_KEYS: Final = "device keys on a node without a device plugin"
+_SWITCH_FIRST: Final = "solve what holds these nodes first; then plan again from a new snapshot"
 _KEEP_LESS: Final = "plan with a lower --keep-free, or free devices first"
 _SPARE_LESS: Final = "free devices or add a node first, or plan with --spare-nodes 0"
 
@@ -106,7 +107,8 @@ class WaveSearch:
     def _find_alone(self, moment: Moment) -> Attempt | None:
         """Return a wave without nodes, of namespaces alone; None without one."""
         obstacle, attempt = self.obstacle, None
-        if self._servable(moment, frozenset()) and not self._stops():
+        daemon_nodes = self._placer.daemon_nodes(moment.placement)
+        if moment.servable(frozenset(), daemon_nodes) and not self._stops():
             attempt = self._try(moment, (), len(moment.parts)) or self._with_one_part(moment, None)
         self.obstacle = obstacle or self.obstacle
         return attempt and self._with_losses(moment, attempt)
@@ -297,7 +299,7 @@ class WaveSearch:
         """Return the reason that a part gets no claims with a wave, too; empty for one that would fit."""
         names = frozenset(entry.node.name for entry in attempt.nodes)
         text = part.workloads[0] if part.workloads else "the rest of it"
-        if part not in self._servable(moment, names):
+        if part not in moment.servable(names, self._placer.daemon_nodes(moment.placement)):
             return f"no node that {text} may use is switched by then"
         if awaited := moment.awaiting(part, names):
             return awaited[0].text(text)
@@ -326,13 +328,15 @@ class WaveSearch:
     def explain_namespace(self, moment: Moment, name: str) -> Obstacle | None:
         """Return the obstacle to a wave that opts in one namespace; None if it has no nodes, or if that fits.
 
-        It has no fix of its own where the nodes have to be switched first.
+        It has no fix of its own where nodes that were tried have to be switched first.
         """
         self.obstacle = None
         serving = moment.serving.get(name, frozenset())
         if not serving & moment.stage.switched:
             problem = f"no node that its pods may use is switched: {join_names(sorted(serving))}"
-            waits = Obstacle(moment=_OPTED_IN, nodes=(), problem=problem, fix="")
+            is_tried = any(entry.node.name in serving for entry in moment.nodes)
+            fix = "" if is_tried else _SWITCH_FIRST
+            waits = Obstacle(moment=_OPTED_IN, nodes=(), problem=problem, fix=fix)
             return waits if serving else None
         left = [part for part in moment.parts if part.namespace == name]
         early = [moment.awaiting(part, frozenset()) for part in left]
@@ -374,12 +378,15 @@ class WaveSearch:
                 return None
             before = during.after(moment.placement)
         tried: dict[int, Attempt | None] = {}
+        met: dict[int, Obstacle] = {}
         parts = self._parts_with(moment, names)
         share = min(share, len(parts))
 
         def fits(number: int) -> bool:
             if number not in tried:
                 tried[number] = self._switch(moment, nodes, before, parts[:number])
+                if tried[number] is None and self.obstacle is not None:
+                    met[number] = self.obstacle
             return tried[number] is not None
 
         for number in numbers_to_try(share, len(parts)):
@@ -391,6 +398,9 @@ class WaveSearch:
                     most = largest_fitting(number, min(n for n in tried if n > number), fits)
                 chosen = tried[most]
                 return chosen and msgspec.structs.replace(chosen, during=during)
+        # Pods of DaemonSets get claims with some parts, and then something else does not fit.
+        others = [number for number in sorted(met) if met[number].fix != _OPT_IN_FIRST]
+        self.obstacle = met[others[0]] if others else self.obstacle
         return None
 
     def _parts_with(self, moment: Moment, names: frozenset[str]) -> tuple[Part, ...]:
@@ -409,25 +419,11 @@ class WaveSearch:
         }
         parts = [
             part
-            for part in self._servable(moment, names)
+            for part in moment.servable(names, daemon_nodes)
             if (part.namespace not in early or not part.completes)
             and not moment.awaiting(part, names)
         ]
         return tuple(sorted(parts, key=lambda part: part.namespace not in bound))
-
-    def _servable(self, moment: Moment, names: frozenset[str]) -> Sequence[Part]:
-        """Return the parts that some switched node would serve; all of them once every node is switched.
-
-        Namespaces whose pods get no claims are among them.
-        """
-        if not moment.nodes:
-            return moment.parts
-        switched = moment.stage.switched | names
-        return [
-            part
-            for part in moment.parts
-            if not (nodes := moment.serving_nodes(part)) or nodes & switched
-        ]
 
     def _share(self, moment: Moment, nodes: Sequence[Candidate]) -> int:
         """Return the number of parts that a wave should opt in: before the nodes with work that come last, all."""

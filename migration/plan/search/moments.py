@@ -240,6 +240,27 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         names = part.workloads or (part.namespace,)
         return nothing.union(*(self.serving.get(name, nothing) for name in names))
 
+    def servable(
+        self, nodes: frozenset[str], daemon_nodes: Mapping[str, frozenset[str]]
+    ) -> Sequence[Part]:
+        """Return the parts that some switched node would serve; nearly all of them once every node is switched.
+
+        Namespaces whose pods get no claims are among them. Those with pods of DaemonSets always wait for a node: one that
+        ended would get nothing on its node any more.
+
+        Args:
+            nodes: Nodes that are switched as well.
+            daemon_nodes: Namespace to the nodes with pods of its DaemonSets that get claims.
+        """
+        switched = self.stage.switched | nodes
+        return [
+            part
+            for part in self.parts
+            if not (serving := self.serving_nodes(part))
+            or serving & switched
+            or (not self.nodes and part.namespace not in daemon_nodes)
+        ]
+
     def following(self, attempt: Attempt) -> "Moment":
         """Return the state after a wave."""
         names = {entry.node.name for entry in attempt.nodes}
