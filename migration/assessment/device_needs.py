@@ -35,7 +35,7 @@ from migration.assessment.outcomes import (
     devices_of_pod,
     translated_pod,
 )
-from migration.assessment.quota_amounts import DeviceUse, Start
+from migration.assessment.quota_amounts import DeviceUse, NamespaceUse, Start
 from migration.assessment.quota_conversion import knows_use
 from migration.assessment.workloads import requested_pods
 from quotas.resource_quotas.scopes import PodScopes, Quota, scopes_of
@@ -216,7 +216,7 @@ def objects_by_namespace(
 
 def devices_in_use(
     workloads: Iterable[AssessedWorkload], state: ClusterState
-) -> dict[str, DeviceUse]:
+) -> dict[str, NamespaceUse]:
     """Return namespace to the devices of all pods with keys, those to come, and those of the claims of all others.
 
     A ResourceQuota counts all of them once these pods have claims. Of alternatives the largest counts.
@@ -224,37 +224,47 @@ def devices_in_use(
     own = tuple(workloads)
     members = frozenset[tuple[str, str]]().union(*(workload.members for workload in own))
     live = {namespace for namespace, _ in members}
-    now: dict[str, Counter[str]] = {}
-    starts: dict[str, list[Start]] = {}
-    rollouts: dict[str, Counter[str]] = {}
+    uses: dict[str, list[tuple[frozenset[str], DeviceUse]]] = {}
     for workload in own:
-        namespace, of_pod = workload.key.namespace, devices_of_pod(workload)
-        counts, pods = now.setdefault(namespace, Counter()), len(workload.members)
-        starting = pods_to_start(workload)
-        if namespace not in live and workload.pods and workload.key.kind != "CronJob":
-            # Files without pods have workloads that run.
-            pods, starting = workload.pods, 0
-        for name, number in of_pod.items():
-            counts[name] += number * pods
-        if starting:
-            starts.setdefault(namespace, []).append(Start(starting, of_pod))
-        if surge := surge_of(workload):
-            largest = rollouts.setdefault(namespace, Counter())
-            largest |= Counter({name: number * surge for name, number in of_pod.items()})
+        namespace = workload.key.namespace
+        use = _use_of(workload, is_live=namespace in live)
+        uses.setdefault(namespace, []).append((workload.counted_keys, use))
+    claimed: dict[str, Counter[str]] = {}
     for (namespace, _), claim in release_claims(state.claims, members).items():
-        counts = now.setdefault(namespace, Counter())
+        counts = claimed.setdefault(namespace, Counter())
         for line, amount in claim_usage(claim.spec.devices, {}, counts_extended=False).items():
             if line.endswith(DEVICES_OF_CLASS):
                 counts[line.removesuffix(DEVICES_OF_CLASS)] += int(amount)
-    return {
-        namespace: DeviceUse(+counts, tuple(starts.get(namespace, ())), rollouts.get(namespace, {}))
-        for namespace, counts in now.items()
-    }
+    for namespace, counts in claimed.items():
+        uses.setdefault(namespace, []).append((frozenset(), DeviceUse(+counts)))
+    return {namespace: NamespaceUse(tuple(entries)) for namespace, entries in uses.items()}
+
+
+def _use_of(workload: AssessedWorkload, *, is_live: bool) -> DeviceUse:
+    """Return the devices of a workload.
+
+    Args:
+        workload: The workload.
+        is_live: Pods of its namespace are known. Files without pods have workloads that run.
+    """
+    of_pod, pods, starting = (
+        devices_of_pod(workload),
+        len(workload.members),
+        pods_to_start(workload),
+    )
+    if not is_live and workload.pods and workload.key.kind != "CronJob":
+        pods, starting = workload.pods, 0
+    surge = surge_of(workload)
+    return DeviceUse(
+        now={name: number * pods for name, number in of_pod.items() if pods},
+        starts=(Start(starting, of_pod),) if starting else (),
+        rollouts={name: number * surge for name, number in of_pod.items() if surge},
+    )
 
 
 def planned_use(
     cluster: AssessedCluster, objects: Iterable[SourceObject], unreadable: Iterable[str] = ()
-) -> Mapping[str, DeviceUse] | None:
+) -> Mapping[str, NamespaceUse] | None:
     """Return namespace to the devices in use, for the division of amounts; None if pods are unknown.
 
     Args:

@@ -76,6 +76,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         findings: The worst first.
         keys: The resource names that it requests.
+        counted_keys: Those that quotas count of its pods, with the one that HAMi's webhook adds.
         unmapped: The resource names that no class maps, for a native workload: name to the
             DeviceClass that has to map it.
         classes: The class of the devices that each name means, for a native workload.
@@ -90,6 +91,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     findings: tuple[Finding, ...]
     keys: frozenset[str]
+    counted_keys: frozenset[str] = frozenset()
     unmapped: Mapping[str, str] = {}
     classes: Mapping[str, str] = {}
     result: TranslatedObject | None = None
@@ -185,6 +187,11 @@ def assess_workload(
         outcome=outcome,
         findings=findings,
         keys=keys,
+        counted_keys=keys.union(
+            vocabulary.added_key
+            for vocabulary in vocabularies.values()
+            if vocabulary.added_key is not None and any(map(vocabulary.handles, keys))
+        ),
         unmapped={
             key: name for key, name in classes.items() if key not in (mapped_resources or ())
         },

@@ -108,6 +108,15 @@ class DeviceUse(msgspec.Struct, frozen=True):
                 rollouts[name] = max(rollouts.get(name, 0), number)
         return cls(now, tuple(starts), rollouts)
 
+    def class_names(self) -> set[str]:
+        """Return the classes of the devices."""
+        return {*self.now, *self.rollouts}.union(*(start.of_pod for start in self.starts))
+
+    def most(self, name: str) -> int:
+        """Return the most devices of a class, with all pods to come and a rollout."""
+        starting = sum(start.pods * start.of_pod.get(name, 0) for start in self.starts)
+        return self.now.get(name, 0) + starting + self.rollouts.get(name, 0)
+
     def needs(self, classes: Collection[str], total: int) -> dict[str, int]:
         """Return class to the devices that it has to have of an amount, as far as that is enough.
 
@@ -129,6 +138,45 @@ class DeviceUse(msgspec.Struct, frozen=True):
             if sum(needs.values()) <= total:
                 return needs
         return now
+
+
+ROOM_FOR_OTHERS: Final = 2
+"""The room for pods that had no limit, as a multiple of what they use at the time of a snapshot."""
+
+
+class NamespaceUse(msgspec.Struct, frozen=True):
+    """The devices that a namespace uses, by the keys of its pods.
+
+    Attributes:
+        by_keys: The keys of pods to what they use; no keys for the claims of all others.
+    """
+
+    by_keys: tuple[tuple[frozenset[str], DeviceUse], ...] = ()
+
+    def of(self, key: str) -> DeviceUse:
+        """Return the use by pods with a key, and that of claims of no such workload."""
+        return DeviceUse.merged(use for keys, use in self.by_keys if not keys or key in keys)
+
+    def beside(self, keys: Collection[str]) -> Mapping[str, int]:
+        """Return class to the room for pods with none of some keys: twice their use, with all pods to come.
+
+        No line of these keys counted such pods, so they may be more at other times, and a line of the class counts all.
+        """
+        counted = frozenset(keys)
+        others = [use for own, use in self.by_keys if own and own.isdisjoint(counted)]
+        names = frozenset[str]().union(*(use.class_names() for use in others))
+        use = DeviceUse.merged(others)
+        return {name: ROOM_FOR_OTHERS * number for name in names if (number := use.most(name))}
+
+    @property
+    def all(self) -> DeviceUse:
+        """The use by all."""
+        return DeviceUse.merged(use for _, use in self.by_keys)
+
+    @classmethod
+    def merged(cls, uses: Iterable[Self]) -> Self:
+        """Return the use of several namespaces together."""
+        return cls(tuple(entry for use in uses for entry in use.by_keys))
 
 
 def _fitting(start: Start, classes: Collection[str], room: int) -> dict[str, int]:

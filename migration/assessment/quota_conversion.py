@@ -21,6 +21,7 @@ from kube.quantity import ZERO, Quantity
 from migration.assessment.quota_amounts import (
     DeviceUse,
     InvalidAmount,
+    NamespaceUse,
     devices_fault,
     divide_amount,
     read_amount,
@@ -28,6 +29,7 @@ from migration.assessment.quota_amounts import (
 from quotas.resource_quotas.scopes import devices_of_class
 from translation.cluster.snapshot import (
     Mode,
+    QuotaPolicy,
     TranslationOptions,
     TranslationSnapshot,
     vocabularies_in_force,
@@ -49,6 +51,10 @@ _EXCEEDED: Final = (
 _NO_START: Final = (
     "{amount}, and the pods and claims of today use {used}: a workload without pods needs {start} for one, which waits for its claim until "
     "less is used, or the amount is raised"
+)
+_OTHERS: Final = (
+    "{amount}, {number} of them for pods with other keys, which this quota did not count: twice what they use today; raise it if "
+    "they may need more, since they wait for their claims above it"
 )
 _USING_KINDS: Final = {
     "Pod": "pods",
@@ -120,7 +126,7 @@ def convert_quotas(
     profiles: Mapping[str, Profile],
     options: TranslationOptions,
     namespace: str,
-    usage: Mapping[str, DeviceUse] | None = None,
+    usage: Mapping[str, NamespaceUse] | None = None,
     *,
     later_mappings: Mapping[str, str] = {},
 ) -> list[ConvertedQuota]:
@@ -164,7 +170,7 @@ def convert_quotas(
     converted_quotas = []
     for source, lines in with_lines:
         own_keys = keys_of[source.namespace or namespace]
-        used = None if usage is None else usage.get(source.namespace or namespace, DeviceUse())
+        used = None if usage is None else usage.get(source.namespace or namespace, NamespaceUse())
         added_amounts: dict[str, Quantity] = {}
         missing: dict[str, str] = {}
         effects: list[QuotaEffect] = []
@@ -178,17 +184,16 @@ def convert_quotas(
             if reason or isinstance(amount, InvalidAmount):
                 missing[line] = reason
                 continue
-            parts = {
-                name: part
-                for name, part in divide_amount(
-                    amount, sorted(counted[key]), used, _classes_with_lines(source, counted[key])
-                ).items()
-                if mappings.get(name) != key
-            }
+            own_classes = _asked_classes(counted[key], key, used, options)
+            divided = divide_amount(
+                *(amount, own_classes, used.of(key) if used else None),
+                _classes_with_lines(source, own_classes),
+            )
+            parts = {name: part for name, part in divided.items() if mappings.get(name) != key}
             for name, part in parts.items():
                 of_class = devices_of_class(name)
                 added_amounts[of_class] = added_amounts.get(of_class, ZERO) + part
-            own = [name for name in sorted(counted[key]) if name not in parts]
+            own = [name for name in own_classes if name not in parts]
             effects.append(
                 QuotaEffect(
                     line=line,
@@ -196,8 +201,11 @@ def convert_quotas(
                     is_more=any(part > ZERO for part in parts.values()),
                 )
             )
+        beside = _room_for_others(lines.keys() - missing.keys(), used)
+        added_amounts = _with_room(added_amounts, beside)
         converted_quota = _convert_quota(source, namespace, added_amounts, missing)
-        effects += _exceeded_lines(converted_quota.added, used or DeviceUse())
+        effects += _lines_of_others(converted_quota.added, beside)
+        effects += _exceeded_lines(converted_quota.added, used.all if used else DeviceUse())
         converted_quotas.append(
             msgspec.structs.replace(
                 converted_quota, effects=tuple(effects) if converted_quota.added else ()
@@ -295,6 +303,38 @@ def _classes_with_lines(source: SourceObject, classes: Iterable[str]) -> frozens
     """Return the classes that a quota has a line for already."""
     hard = _hard(source)
     return frozenset(name for name in classes if devices_of_class(name) in hard)
+
+
+def _asked_classes(
+    classes: Iterable[str], key: str, used: NamespaceUse | None, options: TranslationOptions
+) -> list[str]:
+    """Return the classes of a key that get a line.
+
+    The webhook asks for one of each class, whichever key pods have for it. Where it does not, a class that pods get by
+    other keys alone has no limit before, and gets none.
+    """
+    if used is None or options.quota is QuotaPolicy.DENY:
+        return sorted(classes)
+    own, others = used.of(key), used.beside({key})
+    return [name for name in sorted(classes) if own.most(name) or name not in others]
+
+
+def _room_for_others(lines: Iterable[str], used: NamespaceUse | None) -> Mapping[str, int]:
+    """Return the line of each class to its room for pods that the old lines did not count."""
+    rooms = used.beside(set(map(resource_name, lines))) if used else {}
+    return {devices_of_class(name): number for name, number in rooms.items()}
+
+
+def _with_room(amounts: Mapping[str, Quantity], rooms: Mapping[str, int]) -> dict[str, Quantity]:
+    """Return the amounts of added lines with the room for others."""
+    return {line: amount + Quantity(rooms.get(line, 0)) for line, amount in amounts.items()}
+
+
+def _lines_of_others(added: Mapping[str, str], beside: Mapping[str, int]) -> Iterator[QuotaEffect]:
+    """Yield the added lines that count pods with other keys, too."""
+    for line in sorted(added.keys() & beside.keys()):
+        allows = _OTHERS.format(amount=added[line], number=beside[line])
+        yield QuotaEffect(line=line, allows=allows, is_more=False)
 
 
 def _exceeded_lines(added: Mapping[str, str], use: DeviceUse) -> Iterator[QuotaEffect]:

@@ -15,7 +15,7 @@ from kube.api.device_quota import API_VERSION, KIND, DeviceQuota, QuotaEnforceme
 from kube.api.workloads import resolve_path
 from kube.manifests.source import SourceObject
 from kube.quantity import Quantity
-from migration.assessment.quota_amounts import DeviceUse
+from migration.assessment.quota_amounts import NamespaceUse
 from migration.assessment.quota_conversion import (
     ConvertedQuota,
     convert_quotas,
@@ -123,7 +123,7 @@ def convert_plan_quotas(
     profiles: Mapping[str, Profile],
     options: TranslationOptions,
     namespace: str,
-    usage: Mapping[str, DeviceUse] | None,
+    usage: Mapping[str, NamespaceUse] | None,
     *,
     later_mappings: Mapping[str, str],
     replaced_lines: tuple[ReplacedLines, ...],

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from kube.manifests.source import SourceObject
-from migration.assessment.quota_amounts import DeviceUse
+from migration.assessment.quota_amounts import NamespaceUse
 from migration.assessment.quota_conversion import ConvertedQuota
 from migration.quotas.device_quotas import to_device_quota
 from migration.quotas.found import find_quotas
@@ -39,7 +39,7 @@ class ConversionInput(msgspec.Struct, frozen=True, kw_only=True):
     profiles: Mapping[str, Profile]
     options: TranslationOptions
     namespace: str
-    usage: Mapping[str, DeviceUse] | None = None
+    usage: Mapping[str, NamespaceUse] | None = None
 
 
 def convert_to(target: Target, cluster: ConversionInput) -> list[QuotaConversion]:
@@ -82,8 +82,8 @@ def convert_rest(
     return conversions
 
 
-def _used(quota: FoundQuota, cluster: ConversionInput) -> DeviceUse | None:
+def _used(quota: FoundQuota, cluster: ConversionInput) -> NamespaceUse | None:
     """Return the devices that the pods of a quota use."""
     if cluster.usage is None:
         return None
-    return DeviceUse.merged(cluster.usage.get(name, DeviceUse()) for name in quota.namespaces)
+    return NamespaceUse.merged(cluster.usage.get(name, NamespaceUse()) for name in quota.namespaces)

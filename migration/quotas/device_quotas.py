@@ -49,6 +49,7 @@ class _LimitDraft:
     def __init__(self, name: str, counted: _Counted, amount: Quantity) -> None:
         self.name = name
         self.amount = amount
+        self.beside = 0
         self.caps: dict[Part, Quantity] = {}
         self.lines: list[str] = []
         self.legacy_keys: dict[str, Document] = {}
@@ -109,6 +110,7 @@ class _Drafts:
             name = free_name(label_of(noun), {draft.name for draft in self.limits})
             draft = self._by_counted[counted] = _LimitDraft(name, counted, entry.amount)
         draft.amount = min(draft.amount, entry.amount)
+        draft.beside = max(draft.beside, entry.beside)
         draft.lines.append(entry.line.name)
         if entry.legacy_key is not None and len(draft.legacy_keys) < MAX_LEGACY_KEYS:
             draft.legacy_keys.setdefault(entry.line.key, entry.legacy_key)
@@ -164,6 +166,7 @@ def to_device_quota(
             names.setdefault(line, []).append(draft.name)
     converted = {
         line: f"{'limit' if len(parts) == 1 else 'limits'} {', '.join(parts)} of DeviceQuota {quota.name}"
+        f"{_others_text(limits, line)}"
         for line, parts in names.items()
     }
     too_many = {line: _TOO_MANY for draft in drafts.limits[MAX_LIMITS:] for line in draft.lines}
@@ -179,6 +182,18 @@ def to_device_quota(
         converted=converted,
         not_convertible=not_convertible | uncapped | too_many,
         documents=(_document(quota, limits),) if limits else (),
+    )
+
+
+def _others_text(limits: Iterable[_LimitDraft], line: str) -> str:
+    """Return the parts of limits for pods that a line did not count, in words; empty without any."""
+    texts = [
+        f"{draft.beside} of limit {draft.name}"
+        for draft in limits
+        if draft.beside and line in draft.lines
+    ]
+    return (
+        f"; {', '.join(texts)} for pods with other keys, twice what they use today" if texts else ""
     )
 
 

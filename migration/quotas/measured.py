@@ -6,7 +6,7 @@ from typing import Final
 from findings.field_path import FieldPath
 from kube.quantity import Quantity
 from migration.assessment.quota_amounts import (
-    DeviceUse,
+    NamespaceUse,
     count_fault,
     devices_fault,
     divide_amount,
@@ -23,7 +23,7 @@ _UNITS: Final = {unit.size: unit for unit in (MIB, GIB, BLOCKS)}
 
 
 def measure_lines(
-    quota: FoundQuota, measures: Measures, used: DeviceUse | None
+    quota: FoundQuota, measures: Measures, used: NamespaceUse | None
 ) -> tuple[tuple[MeasuredLine, ...], Mapping[str, str]]:
     """Return the lines of a quota by their measure, and those that measure nothing with the reason.
 
@@ -45,26 +45,45 @@ def measure_lines(
         if not line.key:
             measured_lines.append(MeasuredLine(line=line, measure=None, amount=line.amount))
             continue
-        divided = _divided(line, [measure.device_class for measure in of_key], used)
+        total = used if line.part is Part.TOTAL else None
+        classes = [measure.device_class for measure in of_key]
+        # A cap holds for each device or request, whichever its class.
+        divided = divide_amount(line.amount, classes, total.of(line.key) if total else None)
+        others = total.beside({line.key}) if total else {}
         measured_lines += (
-            MeasuredLine(
-                line=line,
-                measure=measure,
-                amount=measure.amount(line.amount)
-                if measure.capacity
-                else divided[measure.device_class],
-                legacy_key=measures.legacy_key(line.key, measure),
-            )
-            for measure in of_key
+            _measured_line(line, measure, divided, others, measures) for measure in of_key
         )
     return tuple(measured_lines), missing
 
 
-def _divided(
-    line: QuotaLine, classes: Sequence[str], used: DeviceUse | None
-) -> Mapping[str, Quantity]:
-    # A cap holds for each device or request, whichever its class.
-    return divide_amount(line.amount, classes, used if line.part is Part.TOTAL else None)
+def _measured_line(
+    line: QuotaLine,
+    measure: ClaimMeasure,
+    divided: Mapping[str, Quantity],
+    others: Mapping[str, int],
+    measures: Measures,
+) -> MeasuredLine:
+    """Return a line by one of its measures.
+
+    Args:
+        line: The line.
+        measure: The measure.
+        divided: Class to its part of the line.
+        others: Class to the room for pods with other keys, which a limit on a class counts, too.
+        measures: The measures of all keys.
+    """
+    beside = 0
+    amount = measure.amount(line.amount)
+    if not measure.capacity:
+        beside = 0 if measure.selectors else others.get(measure.device_class, 0)
+        amount = divided[measure.device_class] + Quantity(beside)
+    return MeasuredLine(
+        line=line,
+        measure=measure,
+        amount=amount,
+        beside=beside,
+        legacy_key=measures.legacy_key(line.key, measure),
+    )
 
 
 def _fault(line: QuotaLine, of_key: Sequence[ClaimMeasure], measures: Measures) -> str:

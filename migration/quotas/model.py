@@ -109,6 +109,7 @@ class MeasuredLine(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         measure: None for a number of claims.
         amount: The amount in the unit of the measure.
+        beside: The part of it for pods with other keys, which the line did not count.
         legacy_key: The entry of `limits[].legacyKeys` by which pods with the key count in the same limit; None if
             no entry says it.
     """
@@ -116,6 +117,7 @@ class MeasuredLine(msgspec.Struct, frozen=True, kw_only=True):
     line: QuotaLine
     measure: ClaimMeasure | None
     amount: Quantity
+    beside: int = 0
     legacy_key: Document | None = None
 
     @property

@@ -68,8 +68,8 @@ def test_a_cron_job_without_a_run_uses_no_devices_today() -> None:
     )
 
     use = devices_in_use(cluster.workloads, cluster.state)["team"]
-    assert {"gpu.nvidia.com": 1} == dict(use.now)
-    assert [(1, {"gpu.nvidia.com": 2})] == [(entry.pods, entry.of_pod) for entry in use.starts]
+    assert {"gpu.nvidia.com": 1} == dict(use.all.now)
+    assert [(1, {"gpu.nvidia.com": 2})] == [(entry.pods, entry.of_pod) for entry in use.all.starts]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,133 @@
+"""Quotas of device keys in namespaces with pods that get devices of the same classes by other keys."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from testing.command import drawbridge
+from testing.documents import api_object, namespace, node, resource_quota
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
+from testing.plan import held_objects, planned, waves
+
+KEY: Final = f"requests.{GPU}"
+SHARES: Final = "hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices"
+WHOLE: Final = {GPU: "1"}
+SLICE: Final = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory": "16Gi"}
+Objects = list[dict[str, Any]]
+
+
+def koordinator_node(name: str) -> Objects:
+    devices = [
+        {
+            "type": "gpu",
+            "id": f"GPU-{name}-{number}",
+            "minor": number,
+            "health": True,
+            "labels": {"node.koordinator.sh/gpu-model": "NVIDIA-A100-SXM4-40GB"},
+            "resources": {
+                "koordinator.sh/gpu-core": "100",
+                "koordinator.sh/gpu-memory": "40Gi",
+                "koordinator.sh/gpu-memory-ratio": "100",
+            },
+        }
+        for number in range(4)
+    ]
+    amounts = {
+        "koordinator.sh/gpu-core": "400",
+        "koordinator.sh/gpu-memory": "160Gi",
+        "koordinator.sh/gpu-memory-ratio": "400",
+    }
+    device = api_object("Device", name, spec={"devices": devices})
+    return [
+        node(name, amounts, {"pool": "share"}, {}),
+        device | {"apiVersion": "scheduling.koordinator.sh/v1alpha1"},
+    ]
+
+
+def cluster(hard: Mapping[str, str], whole: int = 2, shares: int = 5) -> Objects:
+    """Pods with whole GPUs, and pods with shares by Koordinator's keys, which no line of GPUs counts."""
+    return [
+        *(plugin_node(f"gpu-{number}") for number in range(2)),
+        *(entry for number in range(2) for entry in koordinator_node(f"share-{number}")),
+        namespace("team"),
+        resource_quota(hard),
+        *workload("whole", WHOLE, [f"gpu-{number % 2}" for number in range(whole)]),
+        *workload(
+            "notebooks",
+            SLICE,
+            [f"share-{number % 2}" for number in range(shares)],
+            nodeSelector={"pool": "share"},
+        ),
+    ]
+
+
+def convert(tmp_path: Path, objects: Objects, *arguments: str) -> Any:
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    result = drawbridge("quota", "convert", "--snapshot", file, "-o", "json", *arguments)
+    assert result.exit_code in (0, 1), result.stderr
+    return json.loads(result.stdout)
+
+
+def limits(answer: Any) -> dict[str, str]:
+    """The limits of the DeviceQuota."""
+    (entry,) = answer["conversions"]
+    (document,) = entry["documents"]
+    return {limit["name"]: limit["max"] for limit in document["spec"]["limits"]}
+
+
+@pytest.mark.parametrize("hard", [1, 2, 8])
+def test_pods_with_other_keys_take_no_part_of_a_line(tmp_path: Path, hard: int) -> None:
+    """Five shares got five of the eight GPUs: the next share waited, and any above a small line held the namespace."""
+    plan = planned(tmp_path, cluster({KEY: str(hard)}, whole=min(hard, 2)))
+
+    (added,) = (lines["added"] for lines in plan["quotaLines"].values())
+    parts = {1: 0, 2: 0, 8: 3}
+    assert {SHARES: str(parts[hard] + 10)} == added
+    assert ["team"] == [name for _, names in waves(plan) for name in names]
+    assert "Namespace/team" not in held_objects(plan)
+
+
+def test_a_note_tells_of_pods_that_had_no_limit(tmp_path: Path) -> None:
+    answer = convert(tmp_path, cluster({KEY: "8"}))
+
+    (quota,) = answer["quotas"]
+    texts = [effect["allows"] for effect in quota["effects"] if effect["line"] == SHARES]
+    text = (
+        "13, 10 of them for pods with other keys, which this quota did not count: twice what they use today; "
+        "raise it if they may need more, since they wait for their claims above it"
+    )
+    assert [text] == texts
+
+
+def test_shares_by_the_key_of_a_line_are_part_of_it(tmp_path: Path) -> None:
+    """HAMi's webhook adds the key to pods with memory alone."""
+    memory = {"nvidia.com/gpumem": "8000"}
+    shares = [*workload("web", SHARE, ["hami-0"] * 2), *workload("more", memory, ["hami-0"])]
+    objects = [hami_node("hami-0"), namespace("team"), resource_quota({KEY: "4"}), *shares]
+
+    (quota,) = convert(tmp_path, objects)["quotas"]
+
+    assert "4" == quota["added"][SHARES]
+
+
+def test_a_class_of_other_keys_gets_no_line_that_nobody_asks_for(tmp_path: Path) -> None:
+    """A webhook that only warns admits these pods without any."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {quota: warn}\n")
+
+    (quota,) = convert(tmp_path, cluster({KEY: "8"}), "--settings", str(settings))["quotas"]
+
+    assert SHARES not in quota["added"]
+
+
+def test_limits_of_device_quotas_have_room_for_claims_of_other_lines(tmp_path: Path) -> None:
+    """The limit of whole GPUs was 0, and that of all shares 1."""
+    hard = {KEY: "1", "requests.koordinator.sh/gpu-core": "500"}
+
+    answer = convert(tmp_path, cluster(hard, whole=1), "--to", "device")
+
+    assert {"cores": "500", "gpu": "1", "gpu-2": "10"} == limits(answer)
