@@ -369,6 +369,8 @@ def _prepare(plan: Plan) -> Iterator[str]:
         yield "# Stops unless the webhook is called: without it no pod would ever get claims."
         yield "drawbridge verify --live --webhook"
         yield ""
+    for note in plan.early_rollouts:
+        yield f"echo {quoted(f'note: {printable(note)}')}"
     yield from _stopped_preparation(plan)
     yield from label_lines(plan)
     # What a person installs comes first: nothing has changed when the script stops for it.

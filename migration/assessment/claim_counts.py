@@ -167,7 +167,11 @@ def describe_shortages(shortages: Sequence[ClaimShortage]) -> tuple[str, str]:
     for shortage in shortages:
         effects.setdefault(shortage.effect, []).append(shortage.text)
     reasons = [f"{effect}: {join_names(texts)}" for effect, texts in effects.items()]
-    return "; ".join(reasons), join_names([shortage.fix for shortage in shortages])
+    fixes: dict[tuple[str, str], str] = {}
+    for shortage in sorted(shortages, key=lambda entry: not entry.is_early):
+        # One amount is for all workloads of a line, and the earliest time for it.
+        fixes.setdefault((shortage.quota, shortage.line), shortage.fix)
+    return "; ".join(reasons), join_names([*fixes.values()])
 
 
 def check_claim_counts(shortages: Iterable[ClaimShortage]) -> Iterator[Blocker]:

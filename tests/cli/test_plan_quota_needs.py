@@ -303,10 +303,12 @@ def test_a_new_line_has_room_for_a_rollout_where_the_amount_is_enough(tmp_path: 
 # --- lines of keys, once a class maps these -------------------------------------------------------
 
 
-def early(hard: Mapping[str, str], limits: Mapping[str, str] = WHOLE) -> Objects:
+def early(
+    hard: Mapping[str, str], limits: Mapping[str, str] = WHOLE, kind: str = "StatefulSet"
+) -> Objects:
     """A namespace that was opted in before the plan, with a pod that has a claim."""
     name = "gpu.nvidia.com" if limits == WHOLE else HAMI
-    owner, pod = stateful_set("early", limits, ["done"])
+    owner, pod = workload("early", limits, ["done"], kind=kind)
     owned = {"apiVersion": "v1", "kind": "Pod", "name": "early-0", "controller": True}
     exactly = {"deviceClassName": name, "count": 1}
     devices = {"requests": [{"name": "gpu", "exactly": exactly}]}

@@ -1,12 +1,13 @@
 """The ResourceQuotas of a plan, as files below `quotas/`. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from findings.text import join_names, reference_text
 from migration.assessment.claim_counts import ClaimShortage, surge_pods
+from migration.assessment.device_lines import DeviceLines
 from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.quota_conversion import ConvertedQuota, resource_name
@@ -152,16 +153,46 @@ def with_early_quotas(
         yield msgspec.structs.replace(wave, notes=(*wave.notes, note))
 
 
-def with_not_started(waves: Iterable[Wave], reasons: Mapping[str, str]) -> Iterator[Wave]:
-    """Yield the waves, the first with a note on workloads that quotas let start no pods, today and later.
+def with_line_notes(waves: Iterable[Wave], lines: DeviceLines) -> Iterator[Wave]:
+    """Yield the waves, the first with notes on lines for devices.
 
-    Args:
-        waves: The waves.
-        reasons: Workload, as `Kind/namespace/name`, to the reason.
+    They are about rollouts of pods opted in before, and about workloads that quotas let start no pods, today and later.
     """
-    notes = tuple(reasons[name] for name in sorted(reasons))
+    not_started = [reason for _, reason in sorted(lines.not_started.items())]
+    notes = (*early_rollouts(lines.early), *not_started)
     for number, wave in enumerate(waves):
         yield wave if number else msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
+
+
+def early_rollouts(shortages: Iterable[ClaimShortage]) -> tuple[str, ...]:
+    """Return notes on rollouts of pods that were opted in before a plan, and that its preparation leaves no room for.
+
+    Args:
+        shortages: The lines that are too low for pods that are opted in already, because of the plan.
+    """
+    return tuple(
+        f"once prepare.sh and the first wave have changed what counts on a line, rollouts of {join_names([*map(reference_text, rollouts)])} "
+        "start a pod before one ends (maxUnavailable is 0), and it "
+        f"{'would be rejected' if entry.rejects_pods else 'would wait for its claim'}: {entry.text}: {entry.fix}, or set maxUnavailable: 1"
+        for entry in shortages
+        if not entry.stops_pods
+        and (rollouts := [name for name in entry.rollouts if name in entry.workloads])
+    )
+
+
+def early_left(lines: DeviceLines, waves: Iterable[Wave], early: Collection[str]) -> frozenset[str]:
+    """Return the namespaces opted in before a plan that no wave moves, and whose added lines would be too low.
+
+    Their next pods are rejected as they are today; with such a line they would wait for claims.
+
+    Args:
+        lines: The lines that are too low as the plan would leave them.
+        waves: The waves.
+        early: The namespaces whose quotas the first wave would change.
+    """
+    moved = {name for wave in waves for name in wave.opted_in}
+    too_low = {entry.namespace for entry in lines.shortages if entry.is_added and entry.stops_pods}
+    return frozenset(too_low & set(early)) - moved
 
 
 def with_uncounted_quotas(

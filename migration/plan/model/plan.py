@@ -446,6 +446,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             pods get claims, and still do so when a wave is taken back. The template of `labelled` ones has the label.
         early_quotas: Namespaces with workloads that were opted in before the plan, and with quotas that the first wave
             changes for their pods. No way back takes that back, since these labels stay.
+        early_rollouts: Notes on the rollouts of pods opted in before the plan, for which quotas have no room after `prepare.sh`.
         unready_nodes: The nodes with devices that were not ready, and whose devices do not count as free.
     """
 
@@ -478,6 +479,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     wide_mappings: tuple[WideMapping, ...] = ()
     opted_in_before: tuple[PlannedWorkload, ...] = ()
     early_quotas: tuple[str, ...] = ()
+    early_rollouts: tuple[str, ...] = ()
     unready_nodes: tuple[str, ...] = ()
 
     def quota_namespaces(self, wave: Wave) -> tuple[str, ...]:

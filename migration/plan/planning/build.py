@@ -33,7 +33,7 @@ from migration.plan.facts.environment import (
 )
 from migration.plan.facts.kept_away import kept_away
 from migration.plan.facts.quota_files import (
-    early_quota_namespaces,
+    early_rollouts,
     quota_documents,
     quota_effects,
     quota_files,
@@ -41,7 +41,7 @@ from migration.plan.facts.quota_files import (
     quotas_of_waves,
     removable_lines,
     with_early_quotas,
-    with_not_started,
+    with_line_notes,
     with_rollouts_above_budget,
     with_unchanged_quotas,
     with_uncounted_quotas,
@@ -88,7 +88,7 @@ from migration.plan.planning.node_uses import nodes_by_use
 from migration.plan.planning.prepared import (
     PlanQuestion,
     PreparedCluster,
-    planned_lines,
+    planned_changes,
     planned_quotas,
     prepare_cluster,
 )
@@ -120,7 +120,7 @@ from migration.plan.search.wave_pods import (
     with_work,
     work_by_wave,
 )
-from translation.cluster.snapshot import QuotaPolicy, vocabularies_in_force
+from translation.cluster.snapshot import vocabularies_in_force
 
 
 class BuiltPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,15 +214,16 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         for driver in sorted({driver for node in planned for driver in node.devices})
     }
     wide_mappings = (*prepared.cluster.wide_mappings, *taken_back)
-    quotas = planned_quotas(question, prepared.cluster, mappings, wide_mappings)
-    lines = planned_lines(question, cluster, mappings, quotas)
-    noted_waves = tuple(with_not_started(waves.waves, lines.not_started))
-    without_wave += held_early({entry.object for entry in without_wave}, lines.early)
     replaced_lines = removable_lines(prepared.cluster.replaced_lines)
-    opted_in = opted_in_already(prepared.cluster.workloads, stage)
-    # Where the webhook only warns, it rejects no pods until a wave changes a quota.
-    is_changed = question.options.quota is QuotaPolicy.DENY and waves.waves
-    early_quotas = early_quota_namespaces(opted_in if is_changed else (), quotas, replaced_lines)
+    opted_in = tuple(opted_in_already(prepared.cluster.workloads, stage))
+    quotas, early_quotas, lines = planned_changes(
+        *(question, cluster, mappings),
+        planned_quotas(question, prepared.cluster, mappings, wide_mappings),
+        waves=waves.waves,
+        opted_in=opted_in,
+    )
+    noted_waves = tuple(with_line_notes(waves.waves, lines))
+    without_wave += held_early({entry.object for entry in without_wave}, lines.early)
     changed_quotas = quotas_of_waves(quotas, waves.waves, early_quotas)
     smaller_cards = SmallerCards(waves.waves, prepared.cluster, live_nodes)
     plan = Plan(
@@ -302,6 +303,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             *(unrestarted, stage.selected, own_workloads, prepared.groups)
         ),
         early_quotas=early_quotas,
+        early_rollouts=early_rollouts(lines.early),
         unready_nodes=tuple(sorted(prepared.unready_nodes)),
     )
     plan = with_environment(

@@ -33,10 +33,15 @@ from migration.plan.facts.opted_in import (
     opted_out_workloads,
     selected_workloads,
 )
+from migration.plan.facts.quota_files import (
+    early_left,
+    early_quota_namespaces,
+    removable_lines,
+)
 from migration.plan.facts.rollouts import divisible_workloads
 from migration.plan.facts.volumes import Volumes
 from migration.plan.facts.work import bound_pods, read_work, starts_pods
-from migration.plan.model.plan import PlannedNode, PlannedWork
+from migration.plan.model.plan import PlannedNode, PlannedWork, Wave
 from migration.plan.planning.unpublished import Unpublished, find_unpublished, gpu_nodes
 from migration.plan.planning.unrestarted import unrestarted_pods
 from migration.plan.planning.volume_nodes import pods_of_one_node
@@ -267,6 +272,39 @@ def planned_quotas(
         replaced_lines=cluster.replaced_lines,
         left_namespaces=native_namespaces(cluster.workloads),
     )
+
+
+def planned_changes(
+    question: PlanQuestion,
+    cluster: AssessedCluster,
+    mappings: Mapping[str, str],
+    quotas: tuple[ConvertedQuota, ...],
+    *,
+    waves: Sequence[Wave],
+    opted_in: Sequence[AssessedWorkload],
+) -> tuple[tuple[ConvertedQuota, ...], tuple[str, ...], DeviceLines]:
+    """Return the quotas that a plan changes, the namespaces opted in before with some of these, and the lines too low.
+
+    Args:
+        question: The cluster.
+        cluster: The same, assessed.
+        mappings: Resource name to the DeviceClass that the plan has map it.
+        quotas: The quotas that count claims by then.
+        waves: The waves.
+        opted_in: The workloads with next pods that get claims by a label of today.
+    """
+    # Where the webhook only warns, it rejects no pods until a wave changes a quota.
+    is_changed = question.options.quota is QuotaPolicy.DENY and waves
+    early = early_quota_namespaces(
+        opted_in if is_changed else (), quotas, removable_lines(cluster.replaced_lines)
+    )
+    lines = planned_lines(question, cluster, mappings, quotas)
+    left = early_left(lines, waves, early)
+    if not left:
+        return quotas, early, lines
+    remaining = tuple(quota for quota in quotas if quota.object.split("/", 2)[1] not in left)
+    lines = planned_lines(question, cluster, mappings, remaining)
+    return remaining, tuple(name for name in early if name not in left), lines
 
 
 def planned_lines(

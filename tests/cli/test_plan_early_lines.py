@@ -1,0 +1,66 @@
+"""`drawbridge plan`: lines of quotas for pods that were opted in before it, and changes that would leave them too low."""
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from testing.builders import HAMI
+from testing.documents import api_object, namespace, resource_quota
+from testing.migration import SHARE, hami_node, plugin_node, workload
+from testing.plan import failed_before, held_objects, planned
+from tests.cli.test_plan_quota_needs import GPU, KEY, LABEL, NVIDIA, WHOLE, early, nodes
+
+REFERENCE: Final = "ResourceQuota/team/gpus"
+
+
+@pytest.mark.parametrize(("hard", "is_told"), [("1", True), ("2", False)])
+def test_a_rollout_that_the_preparation_leaves_no_room_for_is_told(
+    tmp_path: Path, hard: str, is_told: bool
+) -> None:
+    """Its next pod was rejected once prepare.sh had run, and nothing said so."""
+    others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
+    objects = [*nodes(), *others, *early({KEY: hard, NVIDIA: "3"}, kind="Deployment")]
+
+    plan = planned(tmp_path, objects)
+
+    assert {GPU: "gpu.nvidia.com"} == plan["mappedClasses"]
+    text = (
+        "rollouts of Deployment/team/early start a pod before one ends (maxUnavailable is 0), and it would be rejected: "
+        f"{KEY} of {REFERENCE} (needed 1 and 1 more for rollouts, used by others 0, hard 1) for Deployment/team/early: "
+        f"raise {KEY} of {REFERENCE} to 2 before prepare.sh is run, or set maxUnavailable: 1"
+    )
+    script = (tmp_path / "plan" / "prepare.sh").read_text()
+    assert is_told is (text in script)
+    assert is_told is (text in "\n".join(plan["waves"][0]["notes"]))
+    if is_told:
+        assert script.index(text) < script.index("helm upgrade"), "before the first change"
+    assert "Namespace//team" not in held_objects(plan), "it rolls out nothing by itself"
+
+
+def test_quotas_of_an_early_namespace_that_stays_are_left_if_their_lines_would_be_too_low(
+    tmp_path: Path,
+) -> None:
+    """The first wave added a line below the use of claims: next pods waited for theirs, and verify said nothing."""
+    exactly = {"deviceClassName": HAMI, "count": 1}
+    devices = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    claims = [
+        api_object("ResourceClaim", f"own-{number}", "team", spec=devices) for number in range(8)
+    ]
+    objects = [
+        *(hami_node(f"hami-{number}") for number in range(3)),
+        plugin_node("gpu-0"),
+        *(namespace("team", {LABEL: "true"}), resource_quota({KEY: "5"})),
+        *workload("web", SHARE, ["hami-0"]),
+        *(namespace("serving"), *workload("llm", SHARE, ["hami-1"], namespace="serving")),
+        *claims,
+    ]
+
+    plan = planned(tmp_path, objects)
+
+    assert plan["waves"]
+    assert "Deployment/team/web" in held_objects(plan)
+    assert not plan.get("earlyQuotas")
+    assert "team.gpus.yaml" not in json.dumps([plan["quotaLines"], plan["quotas"]])
+    assert "team" not in json.dumps(failed_before(tmp_path, objects))
