@@ -168,9 +168,10 @@ def describe_shortages(shortages: Sequence[ClaimShortage]) -> tuple[str, str]:
         effects.setdefault(shortage.effect, []).append(shortage.text)
     reasons = [f"{effect}: {join_names(texts)}" for effect, texts in effects.items()]
     fixes: dict[tuple[str, str], str] = {}
-    for shortage in sorted(shortages, key=lambda entry: not entry.is_early):
-        # One amount is for all workloads of a line, and the earliest time for it.
-        fixes.setdefault((shortage.quota, shortage.line), shortage.fix)
+    for shortage in shortages:
+        # A line has one amount for all its workloads, and it is due before the earliest change.
+        if shortage.is_early or (shortage.quota, shortage.line) not in fixes:
+            fixes[shortage.quota, shortage.line] = shortage.fix
     return "; ".join(reasons), join_names([*fixes.values()])
 
 

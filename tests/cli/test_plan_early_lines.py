@@ -7,10 +7,20 @@ from typing import Final
 import pytest
 
 from testing.builders import HAMI
+from testing.command import drawbridge
 from testing.documents import api_object, namespace, resource_quota
 from testing.migration import SHARE, hami_node, plugin_node, workload
 from testing.plan import failed_before, held_objects, planned
-from tests.cli.test_plan_quota_needs import GPU, KEY, LABEL, NVIDIA, WHOLE, early, nodes
+from tests.cli.test_plan_quota_needs import (
+    GPU,
+    KEY,
+    LABEL,
+    NVIDIA,
+    WHOLE,
+    Objects,
+    early,
+    nodes,
+)
 
 REFERENCE: Final = "ResourceQuota/team/gpus"
 
@@ -64,3 +74,36 @@ def test_quotas_of_an_early_namespace_that_stays_are_left_if_their_lines_would_b
     assert not plan.get("earlyQuotas")
     assert "team.gpus.yaml" not in json.dumps([plan["quotaLines"], plan["quotas"]])
     assert "team" not in json.dumps(failed_before(tmp_path, objects))
+
+
+def assess_text(tmp_path: Path, objects: Objects) -> str:
+    """The text of `drawbridge assess`, without its line breaks."""
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    return " ".join(drawbridge("assess", "--snapshot", file).stdout.split())
+
+
+def test_an_assessment_says_once_to_what_a_line_is_raised(tmp_path: Path) -> None:
+    """It said so twice where pods that are opted in already need the line beside others."""
+    job = workload("tune", WHOLE, ["gpu-0"])
+    objects = [*nodes(), *early({KEY: "1", NVIDIA: "2"}), *job]
+
+    text = assess_text(tmp_path, objects)
+
+    assert 1 == text.count(f"raise {KEY} of {REFERENCE} to 3")
+    assert f"raise {KEY} of {REFERENCE} to 3 before prepare.sh is run" in text
+
+
+def test_a_quota_of_a_mapped_key_counts_claims_of_its_class(tmp_path: Path) -> None:
+    """Its row said that it counts none."""
+    others = [namespace("serving"), *workload("llm", SHARE, ["hami-0"], namespace="serving")]
+    objects = [*nodes(), *others, namespace("team"), resource_quota({KEY: "4"})]
+
+    shares = assess_text(tmp_path, [*objects, *workload("web", SHARE, ["hami-1"])])
+    both = [*workload("web", SHARE, ["hami-1"]), *workload("run", WHOLE, ["gpu-0"])]
+    text = assess_text(tmp_path, [*objects, *both])
+
+    row = "ResourceQuota/team/gpus counts nvidia.com/gpu: not for pods with claims"
+    assert f"{row}, unless their class maps the key" in text
+    assert row in shares
+    assert f"{row}, unless" not in shares

@@ -177,13 +177,16 @@ def _quotas(assessment: Assessment) -> Iterator[Row]:
 
 def _readers(assessment: Assessment) -> Iterator[Row]:
     """Yield the other systems that count device keys, those with the same keys in one row."""
-    names_by_keys: dict[tuple[str, ...], list[str]] = {}
+    mapped = frozenset[str]().union(*(workload.classes for workload in assessment.workloads))
+    names_by_text: dict[str, list[str]] = {}
     for reader, keys in assessment.readers.items():
-        names_by_keys.setdefault(tuple(keys), []).append(reader)
-    for keys, names in names_by_keys.items():
+        counts_mapped = reader.startswith("ResourceQuota/") and not mapped.isdisjoint(keys)
+        unless = ", unless their class maps the key" if counts_mapped else ""
+        text = f"{', '.join(keys)}: not for pods with claims{unless}"
+        names_by_text.setdefault(text, []).append(reader)
+    for text, names in names_by_text.items():
         verb = "counts" if len(names) == 1 else "count"
-        text = f"{_some_names(names)} {verb} {', '.join(keys)}: not for pods with claims"
-        yield Row(label="readers", text=text)
+        yield Row(label="readers", text=f"{_some_names(names)} {verb} {text}")
 
 
 def _nodes(assessment: Assessment) -> Iterator[Row]:
