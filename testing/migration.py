@@ -1,5 +1,6 @@
 """Clusters before and during a migration: nodes of legacy systems, and their pods."""
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -8,6 +9,7 @@ from testing import documents
 from testing.documents import api_object, node
 
 GPU: Final = "nvidia.com/gpu"
+WHOLE: Final = {GPU: "1"}
 SHARE: Final = {GPU: "1", "nvidia.com/gpumem": "8000"}
 
 
@@ -127,3 +129,27 @@ def device_quota(*legacy_keys: Mapping[str, Any], **spec: Any) -> dict[str, Any]
     return api_object(
         "DeviceQuota", "team", spec={"namespaceSelector": selector, "limits": [limit], **spec}
     )
+
+
+def early_namespace(
+    hard: Mapping[str, str], limits: Mapping[str, str] = WHOLE, kind: str = "StatefulSet"
+) -> list[dict[str, Any]]:
+    """Return the namespace `team` as opted in before a plan, with a quota and a pod that has a claim."""
+    name = "gpu.nvidia.com" if limits == WHOLE else "hami-core-gpu.project-hami.io"
+    owner, pod = workload("early", limits, ["done"], kind=kind)
+    owned = {"apiVersion": "v1", "kind": "Pod", "name": "early-0", "controller": True}
+    devices = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": name, "count": 1}}]}
+    pod = copy.deepcopy(pod)
+    pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "own"}]
+    own_claim = api_object(
+        "ResourceClaim", "own", "team", ownerReferences=[owned], spec={"devices": devices}
+    )
+    done = plugin_node("done", 0)
+    done["status"]["allocatable"] = {"cpu": "8"}
+    return [
+        *(done, resource_slice("done", name, ["GPU-a", "GPU-b"])),
+        documents.device_class(f"device.driver == '{name}'", name=name),
+        documents.namespace("team", {"drawbridge.internal/translate": "true"}),
+        *(documents.resource_quota(hard), owner, pod, own_claim),
+    ]

@@ -2,27 +2,28 @@
 
 import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from testing.builders import HAMI
 from testing.command import drawbridge
 from testing.documents import api_object, namespace, resource_quota
-from testing.migration import SHARE, hami_node, plugin_node, workload
+from testing.migration import GPU, SHARE, WHOLE, early_namespace, hami_node, plugin_node, workload
 from testing.plan import failed_before, held_objects, planned
-from tests.cli.test_plan_quota_needs import (
-    GPU,
-    KEY,
-    LABEL,
-    NVIDIA,
-    WHOLE,
-    Objects,
-    early,
-    nodes,
-)
 
+LABEL: Final = "drawbridge.internal/translate"
+KEY: Final = f"requests.{GPU}"
+NVIDIA: Final = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
 REFERENCE: Final = "ResourceQuota/team/gpus"
+Objects = list[dict[str, Any]]
+
+
+def nodes() -> Objects:
+    return [
+        *(plugin_node(f"gpu-{number}") for number in range(2)),
+        *(hami_node(f"hami-{number}") for number in range(2)),
+    ]
 
 
 @pytest.mark.parametrize(("hard", "is_told"), [("1", True), ("2", False)])
@@ -31,7 +32,7 @@ def test_a_rollout_that_the_preparation_leaves_no_room_for_is_told(
 ) -> None:
     """Its next pod was rejected once prepare.sh had run, and nothing said so."""
     others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
-    objects = [*nodes(), *others, *early({KEY: hard, NVIDIA: "3"}, kind="Deployment")]
+    objects = [*nodes(), *others, *early_namespace({KEY: hard, NVIDIA: "3"}, kind="Deployment")]
 
     plan = planned(tmp_path, objects)
 
@@ -84,9 +85,9 @@ def assess_text(tmp_path: Path, objects: Objects) -> str:
 
 
 def test_an_assessment_says_once_to_what_a_line_is_raised(tmp_path: Path) -> None:
-    """It said so twice where pods that are opted in already need the line beside others."""
+    """Pods opted in already, and others, need the line: it said so twice."""
     job = workload("tune", WHOLE, ["gpu-0"])
-    objects = [*nodes(), *early({KEY: "1", NVIDIA: "2"}), *job]
+    objects = [*nodes(), *early_namespace({KEY: "1", NVIDIA: "2"}), *job]
 
     text = assess_text(tmp_path, objects)
 

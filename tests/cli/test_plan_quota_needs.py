@@ -1,22 +1,21 @@
 """`drawbridge plan` and `verify --before`: lines of ResourceQuotas for devices, and the needs of workloads."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from testing.builders import HAMI
 from testing.command import drawbridge
-from testing.documents import api_object, claim, device_class, namespace, resource_quota
+from testing.documents import api_object, claim, namespace, resource_quota
 from testing.migration import (
     GPU,
     SHARE,
+    WHOLE,
     device_quota,
+    early_namespace,
     hami_node,
     plugin_node,
-    resource_slice,
     workload,
 )
 from testing.plan import failed_before, held_objects, planned, waves
@@ -25,7 +24,6 @@ LABEL: Final = "drawbridge.internal/translate"
 KEY: Final = f"requests.{GPU}"
 NVIDIA: Final = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
 SHARES: Final = "hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices"
-WHOLE: Final = {GPU: "1"}
 REFERENCE: Final = "ResourceQuota/team/gpus"
 Objects = list[dict[str, Any]]
 
@@ -303,34 +301,10 @@ def test_a_new_line_has_room_for_a_rollout_where_the_amount_is_enough(tmp_path: 
 # --- lines of keys, once a class maps these -------------------------------------------------------
 
 
-def early(
-    hard: Mapping[str, str], limits: Mapping[str, str] = WHOLE, kind: str = "StatefulSet"
-) -> Objects:
-    """A namespace that was opted in before the plan, with a pod that has a claim."""
-    name = "gpu.nvidia.com" if limits == WHOLE else HAMI
-    owner, pod = workload("early", limits, ["done"], kind=kind)
-    owned = {"apiVersion": "v1", "kind": "Pod", "name": "early-0", "controller": True}
-    exactly = {"deviceClassName": name, "count": 1}
-    devices = {"requests": [{"name": "gpu", "exactly": exactly}]}
-    pod = copy.deepcopy(pod)
-    pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
-    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "own"}]
-    own_claim = api_object(
-        "ResourceClaim", "own", "team", ownerReferences=[owned], spec={"devices": devices}
-    )
-    done = plugin_node("done", 0)
-    done["status"]["allocatable"] = {"cpu": "8"}
-    slices = resource_slice("done", name, ["GPU-a", "GPU-b"])
-    return [
-        *(done, slices, device_class(f"device.driver == '{name}'", name=name)),
-        *(namespace("team", {LABEL: "true"}), quota(hard), owner, pod, own_claim),
-    ]
-
-
 def test_a_mapping_that_has_early_pods_count_on_a_full_line_is_told(tmp_path: Path) -> None:
     """`prepare.sh` changed nothing for pods, it said: the next ones were rejected."""
     others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
-    objects = [*nodes(), *others, *early({KEY: "0", NVIDIA: "2"})]
+    objects = [*nodes(), *others, *early_namespace({KEY: "0", NVIDIA: "2"})]
 
     plan = planned(tmp_path, objects)
 
@@ -353,7 +327,7 @@ def test_a_preparation_that_rejects_early_pods_stops_before_its_first_change(
 ) -> None:
     others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
     too_low, enough = (
-        [*nodes(), *others, *early({KEY: amount, NVIDIA: "2"})] for amount in ("0", "1")
+        [*nodes(), *others, *early_namespace({KEY: amount, NVIDIA: "2"})] for amount in ("0", "1")
     )
 
     planned(tmp_path, too_low)
@@ -368,7 +342,7 @@ def test_a_preparation_that_rejects_early_pods_stops_before_its_first_change(
 
 def test_pods_that_have_moved_are_not_held_by_a_line_that_the_plan_leaves(tmp_path: Path) -> None:
     others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
-    objects = [*nodes(), *others, *early({KEY: "8", NVIDIA: "0"})]
+    objects = [*nodes(), *others, *early_namespace({KEY: "8", NVIDIA: "0"})]
 
     plan = planned(tmp_path, objects)
 
@@ -382,7 +356,7 @@ def test_a_new_line_that_early_pods_use_up_is_told(
 ) -> None:
     """Claims of before the plan count on no line yet, and the first wave adds one."""
     others = [namespace("serving"), *workload("llm", SHARE, ["hami-0"], namespace="serving")]
-    objects = [*nodes(), *others, *early({KEY: hard}, SHARE)]
+    objects = [*nodes(), *others, *early_namespace({KEY: hard}, SHARE)]
 
     plan = planned(tmp_path, objects)
 
@@ -397,7 +371,7 @@ def test_a_new_line_that_early_pods_use_up_is_told(
 def test_early_pods_and_those_that_keep_keys_count_together(tmp_path: Path) -> None:
     """Until the others have moved, too."""
     others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
-    own = early({KEY: "1", NVIDIA: "2", SHARES: "1"})
+    own = early_namespace({KEY: "1", NVIDIA: "2", SHARES: "1"})
     for entry in own:
         if entry["kind"] == "Namespace":
             entry["metadata"]["labels"] = {LABEL: "selected"}
@@ -414,7 +388,7 @@ def test_early_pods_and_those_that_keep_keys_count_together(tmp_path: Path) -> N
 def test_a_run_of_early_pods_is_compared_after_the_preparation_as_before(tmp_path: Path) -> None:
     """By then the quota rejects it already."""
     others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
-    objects = [*nodes(), *others, *early({KEY: "1", NVIDIA: "2"}), *cron_job(WHOLE)]
+    objects = [*nodes(), *others, *early_namespace({KEY: "1", NVIDIA: "2"}), *cron_job(WHOLE)]
     planned(tmp_path, objects)
 
     for entry in objects:
@@ -429,7 +403,7 @@ def test_lines_that_no_wave_adds_for_early_pods_hold_nothing(tmp_path: Path) -> 
     settings = tmp_path / "settings.yaml"
     settings.write_text("translation:\n  quota: warn\n")
     others = [namespace("serving"), *workload("llm", SHARE, ["hami-0"], namespace="serving")]
-    objects = [*nodes(), *others, *early({KEY: "0"}, SHARE)]
+    objects = [*nodes(), *others, *early_namespace({KEY: "0"}, SHARE)]
 
     plan = planned(tmp_path, objects, "--settings", settings)
 
@@ -438,7 +412,7 @@ def test_lines_that_no_wave_adds_for_early_pods_hold_nothing(tmp_path: Path) -> 
 
 def test_native_pods_with_claims_count_once_on_the_line_of_their_key(tmp_path: Path) -> None:
     """The pod has paid for the claim that kube-scheduler creates."""
-    own = early({KEY: "2"})
+    own = early_namespace({KEY: "2"})
     for entry in own:
         if entry["kind"] == "DeviceClass":
             entry["spec"] = {**entry["spec"], "extendedResourceName": GPU}

@@ -9,12 +9,11 @@ import pytest
 
 from testing.command import drawbridge
 from testing.documents import api_object, namespace, node, resource_quota
-from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
+from testing.migration import GPU, SHARE, WHOLE, hami_node, plugin_node, workload
 from testing.plan import held_objects, planned, waves
 
 KEY: Final = f"requests.{GPU}"
 SHARES: Final = "hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices"
-WHOLE: Final = {GPU: "1"}
 SLICE: Final = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory": "16Gi"}
 Objects = list[dict[str, Any]]
 
@@ -48,7 +47,7 @@ def koordinator_node(name: str) -> Objects:
 
 
 def cluster(hard: Mapping[str, str], whole: int = 2, shares: int = 5) -> Objects:
-    """Pods with whole GPUs, and pods with shares by Koordinator's keys, which no line of GPUs counts."""
+    """Pods with whole GPUs, and others with shares by Koordinator's keys."""
     return [
         *(plugin_node(f"gpu-{number}") for number in range(2)),
         *(entry for number in range(2) for entry in koordinator_node(f"share-{number}")),

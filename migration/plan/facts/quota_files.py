@@ -181,7 +181,7 @@ def early_rollouts(shortages: Iterable[ClaimShortage]) -> tuple[str, ...]:
 
 
 def early_left(lines: DeviceLines, waves: Iterable[Wave], early: Collection[str]) -> frozenset[str]:
-    """Return the namespaces opted in before a plan that no wave moves, and whose added lines would be too low.
+    """Return the namespaces opted in before a plan, and moved by no wave, with added lines below their need.
 
     Their next pods are rejected as they are today; with such a line they would wait for claims.
 
