@@ -6,9 +6,9 @@ from typing import Any, Final
 import pytest
 
 from testing.builders import HAMI, hami_gpu
-from testing.documents import namespace, node, resource_slice
+from testing.documents import api_object, namespace, node, resource_slice
 from testing.migration import SHARE, daemon_set, hami_node, workload
-from testing.plan import held_objects, planned, waves
+from testing.plan import failed_before, held_objects, planned, waves
 
 SWITCHED: Final = (
     node("hami-0", {}, {"drawbridge.internal/dra-driver": HAMI, "gpu": "off"}, {}),
@@ -54,3 +54,56 @@ def test_a_namespace_that_fits_alone_moves_before_one_that_does_not(tmp_path: Pa
     assert [([], ["team-0"])] == waves(plan)
     assert "no devices" in held_objects(plan)["Node//hami-1"]
     assert "no devices" in held_objects(plan)["Namespace//team-1"]
+
+
+def taker() -> list[dict[str, Any]]:
+    """A pod whose claim has all memory but one GiB of the GPU of the switched node."""
+    request = {"deviceClassName": HAMI, "count": 1, "capacity": {"requests": {"memory": "39Gi"}}}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": request}]}}
+    (slice_spec,) = (entry["spec"] for entry in SWITCHED if entry["kind"] == "ResourceSlice")
+    result = {
+        "request": "gpu",
+        "driver": HAMI,
+        "pool": slice_spec["pool"]["name"],
+        "device": slice_spec["devices"][0]["name"],
+        "shareID": "a671734a-e8e5-11e4-8fde-42010af09327",
+        "consumedCapacity": {"memory": "39Gi"},
+    }
+    claimed = api_object("ResourceClaim", "all", "others", spec=spec)
+    claimed["status"] = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": "taker", "uid": "u"}],
+    }
+    pod = {
+        "nodeName": "hami-0",
+        "containers": [{"name": "c", "image": "a", "resources": {"claims": [{"name": "gpu"}]}}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "all"}],
+    }
+    user = api_object("Pod", "taker", "others", spec=pod, status={"phase": "Running"})
+    user["metadata"]["uid"] = "u"
+    return [namespace("others"), claimed, user]
+
+
+def test_a_wave_of_a_namespace_alone_does_not_begin_without_devices_for_it(tmp_path: Path) -> None:
+    """Another pod had taken the GPU since, and the restart ended the only pod of a StatefulSet for one that waited."""
+    cluster = stopped(SHARE)
+    assert ([], ["team-0"]) == waves(planned(tmp_path, cluster))[0]
+
+    assert {} == failed_before(tmp_path, cluster)
+    assert {
+        "Wave//1": "with team-0 opted in, 1 pod has no devices: 1 of Deployment/team-0/web: plan again from a new snapshot"
+    } == failed_before(tmp_path, [*cluster, *taker()])
+
+
+def test_a_wave_of_a_part_alone_does_not_begin_without_devices_for_it(tmp_path: Path) -> None:
+    larger = {**SHARE, "nvidia.com/gpumem": "39000"}
+    rest = workload("rest", larger, ["hami-1"], namespace="team-0")
+    cluster = [*stopped(larger), *rest]
+    plan = planned(tmp_path, cluster)
+    assert [([], [])] == waves(plan)
+    part = {"namespace": "team-0", "workloads": ["Deployment/team-0/rest"]}
+    assert [part] == plan["waves"][0]["partialNamespaces"]
+
+    assert {} == failed_before(tmp_path, cluster)
+    failed = failed_before(tmp_path, [*cluster, *taker()])["Wave//1"]
+    assert failed.startswith("with Deployment/team-0/rest opted in, 1 pod has no devices: 1 of")

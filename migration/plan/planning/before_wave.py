@@ -7,6 +7,7 @@ import msgspec
 
 from admission.workloads import REJECTED_NOW
 from answers.model.objects import decode_objects, of_kind
+from findings.text import join_names
 from kube.api.core import ResourceQuota
 from kube.manifests.source import SourceObject
 from migration.assessment.capacity import class_names
@@ -27,11 +28,15 @@ from migration.plan.planning.prepared import (
 )
 from migration.plan.planning.unrestarted import opted_in_already
 from migration.plan.search.moments import Policy
+from migration.plan.search.parts import Part
+from migration.plan.search.stage import Stage
+from migration.plan.search.waves import Planner
 from quotas.resource_quotas.scopes import Quota, devices_of_class, quota_of
 from quotas.resource_quotas.usage import OBJECT_COUNTS
 from translation.cluster.snapshot import QuotaPolicy
 from translation.preflight.quotas.coverage import is_class_counted
 
+_OPTED_IN: Final = "with {} opted in, {}"
 _UNCOUNTED: Final = (
     "next pods of this wave's nodes and namespaces get claims, and would be rejected since no line counts these "
     "(quotaNotCounted)"
@@ -106,7 +111,9 @@ def _drain_answer(
     stage, draining = prepared.stage(), frozenset(node.name for node in wave.nodes)
     labelled = wave.labelled_workloads
     return DrainAnswer(
-        misfit=planner.misfit(stage, draining) if draining else "",
+        misfit=planner.misfit(stage, draining)
+        if draining
+        else _opt_in_misfit(planner, stage, wave),
         unplaced_pods=planner.unplaced(stage, draining),
         unserved={
             reference: entry.reason
@@ -120,6 +127,17 @@ def _drain_answer(
             **_rejected_workloads(prepared, wave),
         },
     )
+
+
+def _opt_in_misfit(planner: Planner, stage: Stage, wave: Wave) -> str:
+    """Return the reason that pods find no devices once a wave without nodes has opted in what it does; empty if all do."""
+    labelled = sorted(wave.labelled_workloads)
+    parts = (
+        *(Part(namespace=name) for name in wave.namespaces),
+        *(Part(namespace=name.split("/")[1], workloads=(name,)) for name in labelled),
+    )
+    misfit = planner.opt_in_misfit(stage, parts)
+    return _OPTED_IN.format(join_names((*wave.namespaces, *labelled)), misfit) if misfit else ""
 
 
 def _workloads_of(prepared: PreparedCluster, wave: Wave) -> frozenset[str]:

@@ -305,8 +305,7 @@ class WaveSearch:
             return awaited[0].text(text)
         if part not in self._parts_with(moment, names):
             return f"{text} has a DaemonSet, and none of its nodes is switched by then"
-        during = attempt.during
-        before = during.after(moment.placement) if during is not None else moment.placement
+        before = attempt.drained(moment.placement)
         larger = self._switch(moment, attempt.nodes, before, (*attempt.parts, part))
         if larger is None:
             return f"with {text} as well, {self.obstacle.problem}" if self.obstacle else ""
@@ -330,7 +329,6 @@ class WaveSearch:
 
         It has no fix of its own where nodes that were tried have to be switched first.
         """
-        self.obstacle = None
         serving = moment.serving.get(name, frozenset())
         if not serving & moment.stage.switched:
             problem = f"no node that its pods may use is switched: {join_names(sorted(serving))}"
@@ -341,13 +339,15 @@ class WaveSearch:
         left = [part for part in moment.parts if part.namespace == name]
         early = [moment.awaiting(part, frozenset()) for part in left]
         if early and all(early):
-            problem = early[0][0].text("it")
-            return Obstacle(moment=_OPTED_IN, nodes=(), problem=problem, fix="")
-        self._switch(moment, (), moment.placement, (Part(namespace=name),))
-        if self.obstacle is None:
-            return None
-        obstacle = with_rivals(self._placer, moment, self.obstacle)
-        return msgspec.structs.replace(obstacle, moment=_OPTED_IN, nodes=())
+            return Obstacle(moment=_OPTED_IN, nodes=(), problem=early[0][0].text("it"), fix="")
+        return self.check_opt_in(moment, (Part(namespace=name),))
+
+    def check_opt_in(self, moment: Moment, parts: tuple[Part, ...]) -> Obstacle | None:
+        """Return the obstacle that leaves pods without devices once parts are opted in, without a node."""
+        self.obstacle = None
+        self._switch(moment, (), moment.placement, parts)
+        obstacle = self.explained(moment)
+        return obstacle and msgspec.structs.replace(obstacle, moment=_OPTED_IN, nodes=())
 
     def check_drain(self, moment: Moment, names: frozenset[str]) -> Obstacle | None:
         """Return the obstacle that keeps pods without devices while nodes are drained."""

@@ -196,6 +196,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     order_reason: str = ""
     part_reasons: Mapping[str, str] = {}
 
+    def drained(self, before: Placement) -> Placement:
+        """Return the places of the pods once its nodes are drained."""
+        return self.during.after(before) if self.during is not None else before
+
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a cluster between two waves.

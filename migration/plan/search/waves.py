@@ -231,6 +231,12 @@ class Planner:
         obstacle = search.check_drain(begin, draining)
         return with_rivals(self._placer, begin, obstacle).reason if obstacle is not None else ""
 
+    def opt_in_misfit(self, stage: Stage, parts: tuple[Part, ...]) -> str:
+        """Explain that pods find no devices once parts are opted in, without a node; empty if all do."""
+        search = WaveSearch(self._placer, self._policy, self._losses, lambda: False)
+        obstacle = search.check_opt_in(self._begin(stage, (), ()), parts)
+        return obstacle.problem if obstacle is not None else ""
+
     def unplaced(self, stage: Stage, draining: frozenset[str]) -> tuple[str, ...]:
         """Return the pods without devices that find no place while nodes are drained, as `Pod/namespace/name`."""
         before = self._begin(stage, (), ()).placement
