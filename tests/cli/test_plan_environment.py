@@ -420,6 +420,28 @@ def test_objects_of_nobody_are_changed_by_the_scripts_beside_those_of_argo_cd(
     assert 1 == texts.count("commit kustomize/wave-")
 
 
+def test_what_gitops_takes_over_after_a_plan_with_patches_stops_its_wave(tmp_path: Path) -> None:
+    """Its script changed such objects itself, for Argo CD to take that back, and the checks said to commit a patch."""
+    tracked: dict[str, Any] = {"annotations": {"argocd.argoproj.io/tracking-id": "a:b"}}
+    own = cluster_of({})
+    seen = namespace("seen")
+    seen["metadata"] |= tracked
+    rest = [seen, *workload("web", SHARE, ["hami-0"], namespace="seen")]
+    plan = planned(tmp_path, [*own, *rest], "--format", "kustomize")
+    assert ["Namespace//seen"] == list(plan["managed"])
+    now = [*cluster_of(tracked), *rest]
+
+    states = {name: (state, text) for state, name, text in before(tmp_path, now) if "Argo" in text}
+
+    assert {
+        "Namespace//seen": "note",
+        "Namespace//team": "failed",
+        "ResourceQuota/team/gpus": "failed",
+    } == {name: state for name, (state, _) in states.items()}
+    assert states["Namespace//seen"][1].endswith("commit its patch of the folder kustomize")
+    assert "the folder kustomize has no patch of it" in states["Namespace//team"][1]
+
+
 def test_a_class_with_a_hostile_name_is_in_no_path(tmp_path: Path) -> None:
     document = planned(tmp_path, [plugin_node("gpu-0"), PLUGIN], "--format", "kustomize")
     classes = {GPU: "../../../escaped", "nvidia.com/mig-1g.5gb": "mig"}

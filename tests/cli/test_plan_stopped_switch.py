@@ -57,7 +57,7 @@ def test_a_namespace_that_fits_alone_moves_before_one_that_does_not(tmp_path: Pa
 
 
 def taker() -> list[dict[str, Any]]:
-    """A pod whose claim has all memory but one GiB of the GPU of the switched node."""
+    """A pod with a claim for all memory but one GiB of the GPU of the switched node."""
     request = {"deviceClassName": HAMI, "count": 1, "capacity": {"requests": {"memory": "39Gi"}}}
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": request}]}}
     (slice_spec,) = (entry["spec"] for entry in SWITCHED if entry["kind"] == "ResourceSlice")

@@ -36,9 +36,9 @@ from migration.plan.checks.unchanged import check_unchanged
 from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.driver_daemon_sets import find_waiting
 from migration.plan.facts.environment import (
-    KUSTOMIZE,
     REVERTING,
     changes,
+    in_repository,
     managed_note,
     read_managed,
 )
@@ -201,7 +201,7 @@ def _check_environment(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Ch
     for reference, manager in read_managed(view.objects, plan).items():
         if not changes(plan, wave, reference):
             continue
-        is_reverted = manager in REVERTING and plan.format != KUSTOMIZE
+        is_reverted = manager in REVERTING and not in_repository(plan, *reference.split("/", 2))
         check = failed_check if is_reverted else note_check
         yield check(reference, managed_note(plan, reference, manager, view.objects))
 

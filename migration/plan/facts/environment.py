@@ -429,7 +429,7 @@ def managed_note(plan: Plan, reference: str, manager: str, objects: Iterable[Sou
         objects: The cluster's objects.
     """
     place = reference.replace("//", "/")
-    if plan.format == KUSTOMIZE:
+    if in_repository(plan, *reference.split("/", 2)):
         return f"{place} is managed by {manager}: {_repository_text(plan, reference)}"
     if manager == _HELM:
         return (
@@ -437,10 +437,10 @@ def managed_note(plan: Plan, reference: str, manager: str, objects: Iterable[Sou
             "other fields that kubectl has changed, unless it is run with --force; set the same in the values of the "
             "chart if it has one for this, and look at the object after each upgrade"
         )
-    return (
-        f"{place} is managed by {manager}, which takes back what kubectl changes: plan with --format {KUSTOMIZE}, "
-        "and commit the patches"
-    )
+    way = f"plan with --format {KUSTOMIZE}"
+    if plan.format == KUSTOMIZE:
+        way = "the folder kustomize has no patch of it: plan again from a new snapshot"
+    return f"{place} is managed by {manager}, which takes back what kubectl changes: {way}, and commit the patches"
 
 
 def _repository_text(plan: Plan, reference: str) -> str:

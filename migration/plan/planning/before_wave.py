@@ -130,7 +130,7 @@ def _drain_answer(
 
 
 def _opt_in_misfit(planner: Planner, stage: Stage, wave: Wave) -> str:
-    """Return the reason that pods find no devices once a wave without nodes has opted in what it does; empty if all do."""
+    """Return the reason of pods without devices after the opt-ins of a wave without nodes; empty without such pods."""
     labelled = sorted(wave.labelled_workloads)
     parts = (
         *(Part(namespace=name) for name in wave.namespaces),
