@@ -106,4 +106,4 @@ def test_a_wave_of_a_part_alone_does_not_begin_without_devices_for_it(tmp_path: 
 
     assert {} == failed_before(tmp_path, cluster)
     failed = failed_before(tmp_path, [*cluster, *taker()])["Wave//1"]
-    assert failed.startswith("with Deployment/team-0/rest opted in, 1 pod has no devices: 1 of")
+    assert failed.startswith("with team-0 opted in, 1 pod has no devices: 1 of")

@@ -1,13 +1,12 @@
 """Checks of a cluster as it is now against a wave that is to begin. Pure."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from admission.workloads import REJECTED_NOW
 from answers.model.objects import decode_objects, of_kind
-from findings.text import join_names
 from kube.api.core import ResourceQuota
 from kube.manifests.source import SourceObject
 from migration.assessment.capacity import class_names
@@ -29,14 +28,11 @@ from migration.plan.planning.prepared import (
 from migration.plan.planning.unrestarted import opted_in_already
 from migration.plan.search.moments import Policy
 from migration.plan.search.parts import Part
-from migration.plan.search.stage import Stage
-from migration.plan.search.waves import Planner
 from quotas.resource_quotas.scopes import Quota, devices_of_class, quota_of
 from quotas.resource_quotas.usage import OBJECT_COUNTS
 from translation.cluster.snapshot import QuotaPolicy
 from translation.preflight.quotas.coverage import is_class_counted
 
-_OPTED_IN: Final = "with {} opted in, {}"
 _UNCOUNTED: Final = (
     "next pods of this wave's nodes and namespaces get claims, and would be rejected since no line counts these "
     "(quotaNotCounted)"
@@ -111,9 +107,7 @@ def _drain_answer(
     stage, draining = prepared.stage(), frozenset(node.name for node in wave.nodes)
     labelled = wave.labelled_workloads
     return DrainAnswer(
-        misfit=planner.misfit(stage, draining)
-        if draining
-        else _opt_in_misfit(planner, stage, wave),
+        misfit=planner.misfit(stage, draining, tuple(_parts_of(wave))),
         unplaced_pods=planner.unplaced(stage, draining),
         unserved={
             reference: entry.reason
@@ -129,15 +123,12 @@ def _drain_answer(
     )
 
 
-def _opt_in_misfit(planner: Planner, stage: Stage, wave: Wave) -> str:
-    """Return the reason of pods without devices after the opt-ins of a wave without nodes; empty without such pods."""
-    labelled = sorted(wave.labelled_workloads)
-    parts = (
-        *(Part(namespace=name) for name in wave.namespaces),
-        *(Part(namespace=name.split("/")[1], workloads=(name,)) for name in labelled),
-    )
-    misfit = planner.opt_in_misfit(stage, parts)
-    return _OPTED_IN.format(join_names((*wave.namespaces, *labelled)), misfit) if misfit else ""
+def _parts_of(wave: Wave) -> Iterator[Part]:
+    """Yield the namespaces that a wave opts in, and the workloads that it does by themselves."""
+    for name in wave.namespaces:
+        yield Part(namespace=name)
+    for reference in sorted(wave.labelled_workloads):
+        yield Part(namespace=reference.split("/")[1], workloads=(reference,))
 
 
 def _workloads_of(prepared: PreparedCluster, wave: Wave) -> frozenset[str]:

@@ -340,14 +340,17 @@ class WaveSearch:
         early = [moment.awaiting(part, frozenset()) for part in left]
         if early and all(early):
             return Obstacle(moment=_OPTED_IN, nodes=(), problem=early[0][0].text("it"), fix="")
-        return self.check_opt_in(moment, (Part(namespace=name),))
-
-    def check_opt_in(self, moment: Moment, parts: tuple[Part, ...]) -> Obstacle | None:
-        """Return the obstacle that leaves pods without devices once parts are opted in, without a node."""
-        self.obstacle = None
-        self._switch(moment, (), moment.placement, parts)
-        obstacle = self.explained(moment)
+        obstacle = self.check_wave(moment, frozenset(), (Part(namespace=name),))
         return obstacle and msgspec.structs.replace(obstacle, moment=_OPTED_IN, nodes=())
+
+    def check_wave(
+        self, moment: Moment, names: frozenset[str], parts: tuple[Part, ...]
+    ) -> Obstacle | None:
+        """Return the obstacle to the drain of nodes, or without any to the opt-in of parts."""
+        self.obstacle = self.check_drain(moment, names) if names else None
+        if not names:
+            self._switch(moment, (), moment.placement, parts)
+        return self.explained(moment)
 
     def check_drain(self, moment: Moment, names: frozenset[str]) -> Obstacle | None:
         """Return the obstacle that keeps pods without devices while nodes are drained."""
@@ -449,8 +452,9 @@ class WaveSearch:
         stage = stage_after(moment.stage, names, parts)
         after = self._placer.place(stage, before)
         chosen = tuple(dict.fromkeys(part.namespace for part in parts))
-        what = f" and {join_names(chosen)} opted in" if chosen else ""
-        when = _When(f"with {{}} switched{what}", names, stage, before)
+        opted_in = f"{join_names(chosen)} opted in" if chosen else ""
+        what = filter(None, ("{} switched" if names else "", opted_in))
+        when = _When(f"with {' and '.join(what)}", names, stage, before)
         obstacle = self._check(moment, after, when) or self._check_loss(moment, after, when)
         if obstacle is not None:
             self.obstacle = obstacle

@@ -33,7 +33,6 @@ from migration.plan.search.moments import (
 )
 from migration.plan.search.parts import AwaitedNodes, Part, divide, servable_parts
 from migration.plan.search.placement import Placement, Placer
-from migration.plan.search.rivals import with_rivals
 from migration.plan.search.searched import SearchedWaves, completed, held_objects
 from migration.plan.search.stage import PodKey, Stage
 from migration.plan.search.unmovable import (
@@ -224,18 +223,12 @@ class Planner:
             ),
         )
 
-    def misfit(self, stage: Stage, draining: frozenset[str]) -> str:
-        """Explain that pods find no devices while nodes are drained; empty if all do."""
+    def misfit(self, stage: Stage, draining: frozenset[str], parts: tuple[Part, ...]) -> str:
+        """Explain that pods find no devices in a drain of nodes, or without any after the opt-in of parts; empty if all do."""
         search = WaveSearch(self._placer, self._policy, self._losses, lambda: False)
         begin = self._begin(stage, (), ())
-        obstacle = search.check_drain(begin, draining)
-        return with_rivals(self._placer, begin, obstacle).reason if obstacle is not None else ""
-
-    def opt_in_misfit(self, stage: Stage, parts: tuple[Part, ...]) -> str:
-        """Explain that pods find no devices once parts are opted in, without a node; empty if all do."""
-        search = WaveSearch(self._placer, self._policy, self._losses, lambda: False)
-        obstacle = search.check_opt_in(self._begin(stage, (), ()), parts)
-        return obstacle.problem if obstacle is not None else ""
+        obstacle = search.check_wave(begin, draining, parts)
+        return obstacle.reason if obstacle is not None else ""
 
     def unplaced(self, stage: Stage, draining: frozenset[str]) -> tuple[str, ...]:
         """Return the pods without devices that find no place while nodes are drained, as `Pod/namespace/name`."""
