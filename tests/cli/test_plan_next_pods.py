@@ -1,6 +1,6 @@
 """`drawbridge plan`: namespaces that wait for devices for the next pods of their workloads."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,12 +8,14 @@ import pytest
 
 from allocator.simulation.simulate import simulate_in_order
 from migration.plan.search import placement
-from testing.documents import api_object, namespace, node
-from testing.migration import budget, running_job, workload
+from testing.documents import api_object, namespace, node, resource_quota
+from testing.migration import GPU, budget, plugin_node, running_job, workload
 from testing.plan import Objects, held_objects, planned, waves
 
 SMALL: Final = {"nvidia.com/mig-1g.5gb": "1"}
 LARGE: Final = {"nvidia.com/mig-2g.10gb": "1"}
+KEY: Final = f"requests.{GPU}"
+CLASS: Final = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
 NEXT: Final = "it cannot move as a whole: the next pods of {}/team/later would get claims"
 
 
@@ -188,3 +190,55 @@ def test_a_node_with_devices_of_another_size_is_of_no_use_to_pods_that_stay(tmp_
 
     assert [(["one"], [])] == waves(plan)
     assert "Node//one" not in held_objects(plan)
+
+
+# --- claims that a quota does not let be created --------------------------------------------------
+
+
+OTHER: Final = [namespace("other"), *workload("api", {GPU: "1"}, ["gpu-1"], namespace="other")]
+
+
+def team(gpus: str, nodes: Sequence[str] = ("gpu-0",), **spec: Any) -> list[dict[str, Any]]:
+    """Three nodes, one of a pool, and a Deployment in a namespace without claims for devices."""
+    return [
+        *(plugin_node("gpu-0", pool="a"), plugin_node("gpu-1"), plugin_node("gpu-2")),
+        namespace("team"),
+        resource_quota({KEY: "4", CLASS: "0"}),
+        *workload("web", {GPU: gpus}, nodes, **spec),
+    ]
+
+
+def test_next_pods_whose_claims_are_not_created_get_no_switched_node(tmp_path: Path) -> None:
+    """They were placed on a switched node, and waited there though another one had room."""
+    plan = planned(tmp_path, [*team("1"), *OTHER])
+
+    assert not waves(plan)
+    held = held_objects(plan)
+    assert {"Node//gpu-0", "Node//gpu-1", "Node//gpu-2"} <= held.keys()
+    for name in ("gpu-1", "gpu-2"):
+        assert "the next pods of Deployment/team/web may be placed on it" in held[f"Node//{name}"]
+
+
+def test_nodes_that_such_pods_do_not_select_are_switched(tmp_path: Path) -> None:
+    plan = planned(tmp_path, [*team("1", nodeSelector={"pool": "a"}), *OTHER], "--wave-nodes", 1)
+
+    assert {"gpu-1", "gpu-2"} == {name for names, _ in waves(plan) for name in names}
+
+
+def test_pods_that_a_quota_rejects_today_hold_no_node(tmp_path: Path) -> None:
+    objects = [*team("5", []), *OTHER]
+
+    assert {"gpu-0", "gpu-1", "gpu-2"} == {
+        name for names, _ in waves(planned(tmp_path, objects)) for name in names
+    }
+
+
+def test_no_node_is_switched_where_no_class_is_mapped_and_nobody_gets_claims(
+    tmp_path: Path,
+) -> None:
+    """A node went to a driver that nobody used, and was missing to pods with device keys."""
+    plan = planned(tmp_path, team("1"))
+
+    assert not waves(plan)
+    reason = held_objects(plan)["Node//gpu-1"]
+    assert "pods of Deployment/team/web keep device keys and would lack its devices" == reason

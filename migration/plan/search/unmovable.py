@@ -1,6 +1,6 @@
 """Nodes, workloads and namespaces that no wave moves because of their pods, each with its reason. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -19,7 +19,7 @@ from migration.assessment.evidence import Evidence, is_ready, mapping_at
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
 from migration.plan.model.node_labels import with_labels
-from migration.plan.model.plan import Held, is_name
+from migration.plan.model.plan import RESTARTED_KINDS, Held, is_name
 from migration.plan.search.moments import Candidate
 from migration.plan.search.placement import Placer
 from migration.plan.search.stage import PodKey, Stage
@@ -68,6 +68,10 @@ NOT_READY: Final = "it is not ready, so its drain and its driver would wait"
 _REPAIR: Final = "repair it, or remove it from the cluster; then plan again from a new snapshot"
 _RUNS_UNCREATED: Final = (
     "pods of {} run on it, and a ResourceQuota would reject their next pods, or claims of these"
+)
+_WOULD_WAIT: Final = (
+    "once it is switched, the next pods of {} may be placed on it, and would wait there for claims that a ResourceQuota "
+    "does not let be created"
 )
 _MOVE_VOLUME: Final = (
     "move the volume to a storage that other nodes reach, or switch the node by hand at once with the label of the "
@@ -311,6 +315,63 @@ def uncreated_workloads(cluster: AssessedCluster) -> Iterator[Unmovable]:
             reason, fix = describe_shortages(own)
             again = f"{fix}; then plan again from a new snapshot"
             yield Unmovable(workload, f"its {reason}", _RUNS_UNCREATED, again)
+
+
+def left_without_claims(
+    cluster: AssessedCluster, unmovable: Iterable[Unmovable], starting: Collection[str]
+) -> list[Unmovable]:
+    """Return the native workloads with next pods whose claims, and not these pods, a ResourceQuota would reject.
+
+    Args:
+        cluster: The cluster.
+        unmovable: The workloads that never move.
+        starting: The workloads with pods to come, as `Kind/namespace/name`.
+    """
+    waiting: set[str] = set()
+    rejected: set[str] = set()
+    for shortage in cluster.claim_shortages:
+        if shortage.stops_pods:
+            (rejected if shortage.rejects_pods else waiting).update(shortage.workloads)
+    names = waiting - rejected - cluster.not_started.keys()
+    return [
+        entry
+        for entry in unmovable
+        for key in [entry.workload.key]
+        if entry.workload.outcome is Outcome.NATIVE
+        and key.reference in names
+        and (key.kind in RESTARTED_KINDS - {DAEMON_SET} or key.reference in starting)
+    ]
+
+
+def held_without_claims(
+    left: Iterable[Unmovable],
+    candidates: Iterable[Candidate],
+    moving: Iterable[AssessedWorkload],
+    serving: Callable[[AssessedWorkload], frozenset[str]],
+    switched: frozenset[str],
+) -> Iterator[Held]:
+    """Yield the nodes that pods would wait on for claims, though others with their device plugin have room.
+
+    kube-scheduler chooses nodes of both sides once a class maps the name, and creates the claim afterwards. Where the plan
+    has none map it, or the pods may get a switched node today, a further one makes no difference.
+
+    Args:
+        left: The workloads of these pods.
+        candidates: The nodes that could be switched.
+        moving: The other workloads, for which the plan has classes map names.
+        serving: A function that returns the nodes with devices for claims of a workload that take its pods.
+        switched: Nodes that have a DRA driver already.
+    """
+    mapped = frozenset[str]().union(*(workload.unmapped for workload in moving))
+    places: list[tuple[Unmovable, frozenset[str]]] = []
+    for entry in left:
+        nodes, unmapped = serving(entry.workload), entry.workload.unmapped.keys()
+        if unmapped <= mapped and (unmapped or not nodes & switched):
+            places.append((entry, nodes))
+    for candidate in candidates:
+        if own := [entry for entry, nodes in places if candidate.node.name in nodes]:
+            text = _WOULD_WAIT.format(join_names([entry.workload.key.reference for entry in own]))
+            yield Held(object=f"Node//{candidate.node.name}", reason=text, fix=own[0].fix)
 
 
 def sliced_workloads(

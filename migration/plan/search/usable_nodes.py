@@ -224,6 +224,18 @@ class UsableNodes:
             if workload.result is not None
         }
 
+    def offered_nodes(
+        self, workloads: Collection[AssessedWorkload]
+    ) -> Mapping[str, frozenset[str]]:
+        """Return those of `all_nodes` with devices on some node, or under the device keys of the workload."""
+        nodes_of = self.all_nodes(workloads)
+        return {
+            workload.key.reference: nodes_of[workload.key.reference]
+            for workload in workloads
+            if nodes_of.get(workload.key.reference)
+            or (workload.result is not None and self.is_offered(workload))
+        }
+
 
 class NeededNodes:
     """The nodes that workloads could use as long as these are not switched."""

@@ -8,7 +8,7 @@ Namespaces move as a whole where they can. Only those that do not fit are divide
 node is switched only if its devices are of use to somebody afterwards.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -40,6 +40,8 @@ from migration.plan.search.unmovable import (
     bound_workloads,
     deselected_workloads,
     held_unmovable,
+    held_without_claims,
+    left_without_claims,
     sliced_workloads,
     uncreated_workloads,
     unserved_workload,
@@ -112,7 +114,7 @@ class Planner:
         self._policies = policies_in_order(policy) if policy.notes_loss else (policy,)
         self._losses = NodeLosses.none(placer)
         self._live_nodes = live_nodes
-        self._unmovable: frozenset[str] = frozenset()
+        self._unmovable = self._waiting = frozenset[str]()
         self._today = self._usable = UsableNodes(cluster, placer)
         self._needed = NeededNodes(cluster, self._today, live_nodes)
         self._serving = self._usable.claim_nodes(cluster.workloads)
@@ -166,9 +168,19 @@ class Planner:
         unmovable_held = tuple(held_unmovable(unmovable, nodes_of, candidates, namespaces))
         stage = msgspec.structs.replace(stage, closed=stage.closed | own_nodes)
         candidates = [entry for entry in candidates if entry.node.name not in own_nodes]
-        barred = tuple(self._barred(candidates, namespaces, start))
-        names = {entry.object for entry in barred}
-        candidates = [entry for entry in candidates if f"Node//{entry.node.name}" not in names]
+        left = left_without_claims(self._cluster, unmovable.values(), self._starting)
+        self._waiting = frozenset(entry.workload.key.reference for entry in left)
+        moving = [
+            workload
+            for workload in self._workloads
+            if workload.key.reference not in unmovable or self._nodes_of(workload) - own_nodes
+        ]
+        barred = tuple(
+            held_without_claims(left, candidates, moving, self._usable.serving, start.switched)
+        )
+        candidates = _without(candidates, barred)
+        barred += tuple(self._barred(candidates, namespaces, start))
+        candidates = _without(candidates, barred)
         parts = servable_parts(
             namespaces,
             self._unmovable,
@@ -453,7 +465,8 @@ class Planner:
             else:
                 is_served = workload.outcome is Outcome.NATIVE or stage.has_moved(workload)
             # Those that stay as they are keep their own nodes, and need no others.
-            if not is_served and workload.pods and workload.key.reference not in self._unmovable:
+            stays = is_served or workload.key.reference in self._unmovable
+            if workload.pods and (not stays or workload.key.reference in self._waiting):
                 yield workload
 
     def usable_nodes(self) -> Mapping[str, frozenset[str]]:
@@ -461,13 +474,7 @@ class Planner:
 
         Those whose devices no node has today, nor offers under their device keys, are left out.
         """
-        nodes_of = self._today.all_nodes(self._workloads)
-        return {
-            workload.key.reference: nodes_of[workload.key.reference]
-            for workload in self._workloads
-            if nodes_of.get(workload.key.reference)
-            or (workload.result is not None and self._today.is_offered(workload))
-        }
+        return self._today.offered_nodes(self._workloads)
 
     def _usable_nodes(self, stage: Stage) -> frozenset[str]:
         """Return the nodes that pods may use once they are switched, though no further workload gets claims."""
@@ -484,3 +491,9 @@ class Planner:
         """Return True if all pods of a workload run on some nodes now."""
         keys = (PodKey(workload.key.reference, number) for number in range(workload.pods))
         return all(self._live.nodes.get(key) in nodes for key in keys)
+
+
+def _without(candidates: Iterable[Candidate], held: Iterable[Held]) -> list[Candidate]:
+    """Return nodes without those that are held."""
+    names = {entry.object for entry in held}
+    return [entry for entry in candidates if f"Node//{entry.node.name}" not in names]
