@@ -204,13 +204,16 @@ def test_a_line_of_a_class_that_is_too_low_holds_what_moves_to_it(
 
 
 def test_a_native_cron_job_without_room_is_named(tmp_path: Path) -> None:
-    """It has no pods, so it holds no node."""
+    """Nobody else would use the nodes, so they stay for its next pods, which keep device keys."""
     objects = [*nodes(), namespace("team"), *cron_job(WHOLE)]
 
     plan = planned(tmp_path, [*objects, quota({KEY: "8", NVIDIA: "0"})])
 
-    assert f"{NVIDIA} of {REFERENCE}" in held_objects(plan)["CronJob/team/night"]
-    assert "Node//gpu-0" not in held_objects(plan)
+    held = held_objects(plan)
+    assert f"{NVIDIA} of {REFERENCE}" in held["CronJob/team/night"]
+    lacking = "pods of CronJob/team/night keep device keys and would lack its devices"
+    assert lacking == held["Node//gpu-0"]
+    assert "Node//hami-0" not in held
 
 
 @pytest.mark.parametrize("limits", [WHOLE, SHARE], ids=["native", "claims"])

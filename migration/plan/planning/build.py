@@ -282,7 +282,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
                                     early,
                                 )
                             ),
-                            *(prepared.cluster.workloads, prepared.groups, searched.usable),
+                            *(prepared.cluster, prepared.groups, searched.usable),
                         ),
                         *(opted_in, quotas, changed_quotas),
                     ),

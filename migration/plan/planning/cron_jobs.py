@@ -6,11 +6,16 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from answers.model.views import decode_view
 from findings.text import printable
+from kube.api.core import Pod
+from kube.api.workloads import pod_path, resolve_path
+from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
 from migration.plan.model.plan import Wave
+from migration.plan.search.usable_nodes import EligibleNodes
 
 _MAX_SCHEDULE: Final = 64
 """Characters of a schedule that a note shows."""
@@ -19,7 +24,7 @@ _PATCH: Final = '--patch={"spec":{"suspend":true}}'
 
 def with_cron_jobs(
     waves: Sequence[Wave],
-    workloads: Iterable[AssessedWorkload],
+    cluster: AssessedCluster,
     groups: Mapping[str, Workload],
     usable: Mapping[str, frozenset[str]],
 ) -> Iterator[Wave]:
@@ -29,17 +34,21 @@ def with_cron_jobs(
 
     Args:
         waves: The waves, in order.
-        workloads: The assessed workloads, all with device keys.
+        cluster: The cluster with its workloads.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
         usable: Workload to the nodes that its pods may use today.
     """
     notes: dict[int, list[str]] = {}
-    for workload in workloads:
+    eligible = EligibleNodes(cluster)
+    for workload in cluster.workloads:
         group = groups.get(workload.key.reference)
         schedule = _schedule(group) if group is not None else ""
-        nodes = usable.get(workload.key.reference, frozenset()) | _own_nodes(group)
-        numbers = _touching(workload, nodes, waves) if schedule else []
-        if numbers:
+        if group is None or not schedule:
+            continue
+        nodes = usable.get(workload.key.reference, frozenset())
+        if workload.result is None:
+            nodes = _taking(group, eligible)
+        if numbers := _touching(workload, nodes | _own_nodes(group), waves):
             which = f"wave {', '.join(map(str, numbers))}"
             if len(numbers) == len(waves):
                 which = "each wave"
@@ -55,21 +64,30 @@ def _touching(
 ) -> list[int]:
     """Return the numbers of the waves with nodes that the next pods of a workload may use.
 
-    Once these get claims they begin on switched nodes only. Where nobody knows their devices, all waves count.
+    Once these get claims they begin on switched nodes only.
     """
     numbers = []
     for wave in waves:
-        if workload.result is None or any(node.name in nodes for node in wave.nodes):
+        if any(node.name in nodes for node in wave.nodes):
             numbers.append(wave.wave)
         if workload.outcome is not Outcome.NATIVE and workload.key.namespace in wave.namespaces:
             break
     return numbers
 
 
-def _own_nodes(group: Workload | None) -> frozenset[str]:
+def _taking(group: Workload, eligible: EligibleNodes) -> frozenset[str]:
+    """Return the nodes that take the next pods of a workload whose devices nobody knows; all of them if no pod can be read."""
+    template: object = None
+    if group.owner is not None:
+        path = pod_path(group.owner.api_version, group.owner.kind)
+        _, template = resolve_path(group.owner.document, path or ())
+    pod = decode_view(template, Pod) if isinstance(template, Mapping) else None
+    return eligible.taking_pod(pod) if isinstance(pod, Pod) else eligible.names
+
+
+def _own_nodes(group: Workload) -> frozenset[str]:
     """Return the nodes of the pods of a workload."""
-    pods = group.pods if group is not None else ()
-    names = (mapping_at(pod.document, "spec").get("nodeName") for pod in pods)
+    names = (mapping_at(pod.document, "spec").get("nodeName") for pod in group.pods)
     return frozenset(name for name in names if isinstance(name, str) and name)
 
 
