@@ -112,6 +112,40 @@ def test_all_candidates_are_proposed(tmp_path: Path) -> None:
     assert "--driver-release nvidia-dra-driver-gpu/gpus" in held["fix"]
 
 
+def unlabelled_driver(folder: str = "/var/lib/kubelet/plugins_registry") -> dict[str, Any]:
+    """A DaemonSet that runs the DRA driver, without labels of a chart."""
+    document = daemon_set("gpus", nodeSelector=WAITING)
+    pod = document["spec"]["template"]["spec"]
+    pod["containers"][0]["image"] = "registry.k8s.io/dra-driver-nvidia-gpu:v0.5.0"
+    pod["volumes"] = [{"name": "registry", "hostPath": {"path": folder}}]
+    document["metadata"]["namespace"] = "drivers"
+    return document
+
+
+def test_a_driver_without_labels_of_a_chart_is_proposed(tmp_path: Path) -> None:
+    """A second driver was installed beside it."""
+    call(tmp_path, [unlabelled_driver()])
+
+    (held,) = document(tmp_path)["held"]
+    assert "DaemonSet/drivers/gpus looks like" in held["reason"]
+    assert "--driver-release repository:drivers/gpus (" in held["fix"]
+    assert "helm upgrade" not in text(tmp_path, "prepare.sh")
+
+    assert 0 == call(tmp_path, [unlabelled_driver()], "--driver-release", "none").exit_code
+    in_repository = "repository:drivers/gpus"
+    assert 0 == call(tmp_path, [unlabelled_driver()], "--driver-release", in_repository).exit_code
+    assert "helm upgrade" not in text(tmp_path, "prepare.sh")
+    refused = call(tmp_path, [unlabelled_driver()], "--driver-release", "drivers/gpus")
+    assert "it shows repository:drivers/gpus" in refused.stderr
+
+
+def test_pods_with_the_image_that_register_no_driver_are_no_driver(tmp_path: Path) -> None:
+    """The daemons of a ComputeDomain have the image of the driver."""
+    call(tmp_path, [unlabelled_driver("/var/run/domains")])
+
+    assert [] == document(tmp_path)["held"]
+
+
 def test_the_confirmed_release_is_upgraded_with_values_that_a_person_saved(tmp_path: Path) -> None:
     objects = [driver("ai-team"), driver("nvidia-dra-driver-gpu")]
 

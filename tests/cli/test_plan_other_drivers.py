@@ -8,7 +8,7 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from testing.documents import namespace, resource_slice
+from testing.documents import api_object, namespace, resource_slice
 from testing.migration import (
     GPU,
     SHARE,
@@ -167,3 +167,27 @@ def test_free_nics_are_no_free_gpus(tmp_path: Path, driver: str) -> None:
     assert {4} == {wave["freeBefore"] for wave in plan["waves"]}
     kept = planned(tmp_path, cluster, "--wave-nodes", 1, "--keep-free", 60)
     assert [] == waves(kept)
+
+
+@pytest.mark.parametrize("sign", ["label", "taint", "pod"])
+def test_nodes_that_tensor_fusion_shares_are_held(tmp_path: Path, sign: str) -> None:
+    """They have the device plugin, too, and were switched under its hypervisor."""
+    shared = plugin_node("shared")
+    hypervisor = api_object(
+        "Pod",
+        "hypervisor",
+        "tensor-fusion-sys",
+        labels={"tensor-fusion.ai/component": "hypervisor"},
+        spec={"nodeName": "shared", "containers": [{"name": "c", "image": "a"}]},
+    )
+    if sign == "label":
+        shared["metadata"]["labels"]["tensor-fusion.ai/pool-a"] = "true"
+    elif sign == "taint":
+        taint = {"key": "tensor-fusion.ai/used-by", "effect": "NoSchedule"}
+        shared["spec"] = {"taints": [taint]}
+
+    others = [plugin_node("gpu-0"), plugin_node("gpu-1"), *workload("web", {GPU: "1"}, ["gpu-0"])]
+    plan = planned(tmp_path, [shared, *others, *([hypervisor] if sign == "pod" else [])])
+
+    assert {"gpu-0", "gpu-1"} == {name for names, _ in waves(plan) for name in names}
+    assert held_objects(plan)["Node//shared"].startswith("tensor-fusion shares its GPUs (")

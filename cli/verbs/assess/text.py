@@ -236,7 +236,7 @@ def _nodes(assessment: Assessment) -> Iterator[Row]:
     for keys, number in sorted(Counter(assessment.unknown_devices.values()).items()):
         text = (
             f"{count_text(number, 'node')} with {', '.join(keys)}: which devices a DRA driver would publish is not "
-            "known"
+            f"known, and plan holds {'it' if number == 1 else 'them'}"
         )
         yield Row(label="nodes", text=text)
 
@@ -265,7 +265,8 @@ def _capacity(assessment: Assessment) -> Iterator[Row]:
         yield Row(label="capacity", text=f"no devices for {_some_names(tuple(capacity.unplaced))}")
     if capacity.not_counted:
         objects = _some_names(capacity.not_counted)
-        yield Row(label="capacity", text=f"not counted, for lack of known devices: {objects}")
+        text = f"not counted, for lack of known devices: {objects}; plan holds those that run, and their nodes"
+        yield Row(label="capacity", text=text)
 
 
 def _workloads(workloads: Sequence[AssessedWorkload]) -> str:

@@ -14,7 +14,10 @@ from findings.text import join_names
 from kube.errors import ConfigError
 from kube.manifests.source import SourceObject
 from migration.assessment.evidence import text_map
-from migration.plan.facts.driver_release import propose_driver_releases
+from migration.plan.facts.driver_release import (
+    propose_driver_releases,
+    propose_drivers_by_hand,
+)
 from migration.plan.facts.vendors import NVIDIA, UNKNOWN_VERSION, propose_gpu_operators
 from migration.plan.model.plan import DriverRelease, Held, Proposal, is_name, is_namespace
 
@@ -72,7 +75,7 @@ def read_releases(objects: Sequence[SourceObject], confirmation: Confirmation) -
     Raises:
         ConfigError: The confirmed release is not in the snapshot.
     """
-    drivers = propose_driver_releases(objects)
+    drivers = {**propose_driver_releases(objects), **propose_drivers_by_hand(objects)}
     operators = propose_gpu_operators(objects)
     proposals: list[Proposal] = []
     driver = None
@@ -92,9 +95,11 @@ def read_releases(objects: Sequence[SourceObject], confirmation: Confirmation) -
 
 def _confirmed(drivers: Mapping[str, DriverRelease], value: str) -> DriverRelease:
     for release in drivers.values():
-        if f"{release.namespace}/{release.name}" == value.removeprefix(REPOSITORY):
-            return replace(release, in_repository=value.startswith(REPOSITORY))
-    releases = sorted({f"{release.namespace}/{release.name}" for release in drivers.values()})
+        in_repository = value.startswith(REPOSITORY)
+        is_known = bool(release.version) or in_repository
+        if is_known and f"{release.namespace}/{release.name}" == value.removeprefix(REPOSITORY):
+            return replace(release, in_repository=in_repository)
+    releases = sorted({_value(release) for release in drivers.values()})
     others = f"it shows {', '.join(releases[:_SHOWN])}" if releases else "it shows none"
     raise ConfigError(
         f"{DRIVER_FLAG} {value}: no DaemonSet of the cluster has the labels of this release; {others}; "
@@ -102,14 +107,20 @@ def _confirmed(drivers: Mapping[str, DriverRelease], value: str) -> DriverReleas
     )
 
 
+def _value(release: DriverRelease) -> str:
+    """Return the value of the flag for a release; a person alone changes one without a version."""
+    name = f"{release.namespace}/{release.name}"
+    return name if release.version else f"{REPOSITORY}{name}"
+
+
 def _driver_proposal(source: str, release: DriverRelease) -> Proposal:
     return Proposal(
         subject=_DRIVER,
         source=source,
         flag=DRIVER_FLAG,
-        value=f"{release.namespace}/{release.name}",
+        value=_value(release),
         namespace=release.namespace,
-        release=release.name,
+        release=release.name if release.version else "",
     )
 
 
@@ -139,8 +150,11 @@ def _held_step(subject: str, what: str, proposals: Sequence[Proposal]) -> Held:
     sources = join_names([entry.source for entry in proposals], _SHOWN)
     values = list(dict.fromkeys(entry.value for entry in proposals))[:_SHOWN]
     flags = ", ".join(f"{proposals[0].flag} {value}" for value in values)
-    if subject == _DRIVER:
-        flags += f" ({REPOSITORY}{values[0]} where its values are in a repository, as for Argo CD)"
+    named = [value for value in values if not value.startswith(REPOSITORY)]
+    if subject == _DRIVER and not named:
+        flags += " (then you change its values yourself, since no label names its Helm release)"
+    elif subject == _DRIVER:
+        flags += f" ({REPOSITORY}{named[0]} where its values are in a repository, as for Argo CD)"
     commands = ", ".join(dict.fromkeys(filter(None, map(show_values, proposals[:_SHOWN]))))
     look = f"look at {commands or 'helm list --all-namespaces'}; "
     return Held(

@@ -17,6 +17,7 @@ from typing import Final
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.assessment.evidence import list_at, mapping_at, text_map
+from migration.plan.facts.driver_daemon_sets import registers_driver
 from migration.plan.facts.vendors import NVIDIA_LABEL
 from migration.plan.model.plan import DriverRelease, is_name, is_namespace
 
@@ -66,6 +67,33 @@ def _read_release(source: SourceObject) -> DriverRelease | None:
         version=match[1],
         waits_for_label=selector.get(NVIDIA_LABEL) == "true",
     )
+
+
+def propose_drivers_by_hand(objects: Iterable[SourceObject]) -> dict[str, DriverRelease]:
+    """Return DaemonSet, as `Kind/namespace/name`, to a release in its name, for drivers without the label of a chart.
+
+    Their version is empty: no command of Helm changes them. The daemons of a ComputeDomain have the same image, and
+    register no driver.
+    """
+    drivers = {}
+    for source in sorted(objects, key=lambda source: (source.namespace or "", source.name)):
+        namespace = source.namespace or "default"
+        if (
+            source.kind != DAEMON_SET
+            or not (is_name(source.name) and is_namespace(namespace))
+            or not (_runs_driver(source, "") and registers_driver(source.document))
+            or _read_release(source) is not None
+        ):
+            continue
+        selector = text_map(source.document, "spec", "template", "spec", "nodeSelector")
+        drivers[f"DaemonSet/{namespace}/{source.name}"] = DriverRelease(
+            namespace=namespace,
+            name=source.name,
+            chart=CHART,
+            version="",
+            waits_for_label=selector.get(NVIDIA_LABEL) == "true",
+        )
+    return drivers
 
 
 def _runs_driver(source: SourceObject, label: str) -> bool:

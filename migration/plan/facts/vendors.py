@@ -51,8 +51,35 @@ SEPARATE_DRIVERS: Final = (
     "if no pod uses the devices of one of them on this node, keep their device plugin away from it; else install these drivers "
     "and switch the node by hand; then plan again from a new snapshot"
 )
+LEAVE_POOL: Final = "take the node out of the pool of tensor-fusion once no pod of it uses the GPUs; then plan again from a new snapshot"
+_TENSOR_FUSION: Final = "tensor-fusion.ai/"
+"""The prefix of the labels and taints of tensor-fusion. Source: NexusGPU/tensor-fusion pkg/constants, with the label of
+the pod that shares a node's GPUs."""
+_IN_POOL: Final = "tensor-fusion shares its GPUs ({}), and would go on beside a DRA driver: no script takes it from a node"
 UNKNOWN_VERSION: Final = "unknown"
 _MAX_TEXT: Final = 63
+
+
+def tensor_fusion_nodes(objects: Iterable[SourceObject]) -> dict[str, str]:
+    """Return the nodes whose GPUs tensor-fusion shares, each with the reason that no wave switches it.
+
+    Args:
+        objects: The cluster's objects.
+    """
+    signs: dict[str, str] = {}
+    for source in objects:
+        labels = text_map(source.document, "metadata", "labels")
+        if (source.api_version, source.kind) == ("v1", "Node"):
+            taints = (mapping_at(taint) for taint in list_at(source.document, "spec", "taints"))
+            keys = [key for key, value in sorted(labels.items()) if value != "false"]
+            keys += [str(taint.get("key", "")) for taint in taints]
+            own = [key for key in keys if key.startswith(_TENSOR_FUSION)]
+            signs.update({source.name: own[0]} if own else {})
+        elif source.kind == "Pod" and labels.get(f"{_TENSOR_FUSION}component") == "hypervisor":
+            node = mapping_at(source.document, "spec").get("nodeName")
+            name = f"Pod/{source.namespace or 'default'}/{source.name}"
+            signs.setdefault(node if isinstance(node, str) else "", name)
+    return {name: _IN_POOL.format(printable(sign)) for name, sign in signs.items()}
 
 
 class PluginVendor(NamedTuple):

@@ -50,11 +50,13 @@ from migration.plan.facts.quota_files import (
 from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.vendors import (
     CHART_MAPPINGS,
+    LEAVE_POOL,
     SEPARATE_DRIVERS,
     contested_label,
     driver_label,
     node_notes,
     switch_labels,
+    tensor_fusion_nodes,
 )
 from migration.plan.model.plan import (
     ClusterIdentity,
@@ -391,6 +393,7 @@ def _candidates(
         name: text_map(document, "status", "allocatable") for name, document in documents.items()
     }
     daemon_sets = daemon_sets_by_node(prepared.cluster.workloads, prepared.groups)
+    shared = tensor_fusion_nodes(prepared.objects)
     candidates: list[Candidate] = []
     blocked: list[Held] = []
     for node in prepared.cluster.nodes:
@@ -412,6 +415,8 @@ def _candidates(
             blocked.append(Held(object=reference, reason=reason, fix="add one with --profiles"))
         elif reason := contested_label(devices):
             blocked.append(Held(object=reference, reason=reason, fix=SEPARATE_DRIVERS))
+        elif node.node in shared:
+            blocked.append(Held(object=reference, reason=shared[node.node], fix=LEAVE_POOL))
         elif driver is not None and driver < OLDEST_NVIDIA_DRIVER:
             reason = f"NVIDIA's driver is {driver}, and its DRA driver needs {OLDEST_NVIDIA_DRIVER}"
             fix = f"upgrade the GPU driver of this node to {OLDEST_NVIDIA_DRIVER} or newer"
