@@ -76,7 +76,7 @@ def test_a_cron_job_is_suspended_no_longer_than_until_its_namespace_is_opted_in(
 
 
 def test_a_cron_job_of_unknown_devices_waits_for_nodes_that_take_its_pods(tmp_path: Path) -> None:
-    """It was to be suspended for waves whose nodes it does not select."""
+    """It was to be suspended for waves of nodes that it does not select."""
     nodes = [plugin_node(f"gpu-{number}", pool="a") for number in range(2)]
     service = workload("web", {GPU: "1"}, ["gpu-0"], nodeSelector={"pool": "a"}, namespace="web")
     objects = [*nodes, *service, namespace("web"), namespace("team")]

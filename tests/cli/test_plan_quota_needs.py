@@ -204,7 +204,7 @@ def test_a_line_of_a_class_that_is_too_low_holds_what_moves_to_it(
 
 
 def test_a_native_cron_job_without_room_is_named(tmp_path: Path) -> None:
-    """Nobody else would use the nodes, so they stay for its next pods, which keep device keys."""
+    """The nodes stay for its next pods, with device keys: nobody else would use them."""
     objects = [*nodes(), namespace("team"), *cron_job(WHOLE)]
 
     plan = planned(tmp_path, [*objects, quota({KEY: "8", NVIDIA: "0"})])

@@ -61,7 +61,7 @@ _MAX_TEXT: Final = 63
 
 
 def tensor_fusion_nodes(objects: Iterable[SourceObject]) -> dict[str, str]:
-    """Return the nodes whose GPUs tensor-fusion shares, each with the reason that no wave switches it.
+    """Return the nodes with GPUs that tensor-fusion shares, each with the reason to hold it.
 
     Args:
         objects: The cluster's objects.

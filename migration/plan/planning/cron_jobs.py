@@ -76,7 +76,7 @@ def _touching(
 
 
 def _taking(group: Workload, eligible: EligibleNodes) -> frozenset[str]:
-    """Return the nodes that take the next pods of a workload whose devices nobody knows; all of them if no pod can be read."""
+    """Return the nodes that take the next pods of a workload with unknown devices; all of them if no pod can be read."""
     template: object = None
     if group.owner is not None:
         path = pod_path(group.owner.api_version, group.owner.kind)

@@ -320,7 +320,7 @@ def uncreated_workloads(cluster: AssessedCluster) -> Iterator[Unmovable]:
 def left_without_claims(
     cluster: AssessedCluster, unmovable: Iterable[Unmovable], starting: Collection[str]
 ) -> list[Unmovable]:
-    """Return the native workloads with next pods whose claims, and not these pods, a ResourceQuota would reject.
+    """Return the native workloads with next pods that a ResourceQuota admits, and then lets have no claims.
 
     Args:
         cluster: The cluster.
