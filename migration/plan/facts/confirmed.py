@@ -150,11 +150,13 @@ def _held_step(subject: str, what: str, proposals: Sequence[Proposal]) -> Held:
     sources = join_names([entry.source for entry in proposals], _SHOWN)
     values = list(dict.fromkeys(entry.value for entry in proposals))[:_SHOWN]
     flags = ", ".join(f"{proposals[0].flag} {value}" for value in values)
-    named = [value for value in values if not value.startswith(REPOSITORY)]
-    if subject == _DRIVER and not named:
+    helm_values = [value for value in values if not value.startswith(REPOSITORY)]
+    if subject == _DRIVER and not helm_values:
         flags += " (then you change its values yourself, since no label names its Helm release)"
     elif subject == _DRIVER:
-        flags += f" ({REPOSITORY}{named[0]} where its values are in a repository, as for Argo CD)"
+        flags += (
+            f" ({REPOSITORY}{helm_values[0]} where its values are in a repository, as for Argo CD)"
+        )
     commands = ", ".join(dict.fromkeys(filter(None, map(show_values, proposals[:_SHOWN]))))
     look = f"look at {commands or 'helm list --all-namespaces'}; "
     return Held(

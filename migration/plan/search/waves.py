@@ -493,7 +493,7 @@ class Planner:
         return all(self._live.nodes.get(key) in nodes for key in keys)
 
 
-def _without(candidates: Iterable[Candidate], held: Iterable[Held]) -> list[Candidate]:
+def _without(candidates: Iterable[Candidate], blocked: Iterable[Held]) -> list[Candidate]:
     """Return nodes without those that are held."""
-    names = {entry.object for entry in held}
+    names = {entry.object for entry in blocked}
     return [entry for entry in candidates if f"Node//{entry.node.name}" not in names]
