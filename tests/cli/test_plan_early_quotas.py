@@ -14,6 +14,7 @@ from testing.documents import namespace, node, resource_quota, resource_slice
 from testing.migration import GPU, SHARE, daemon_set, device_quota, hami_node, plugin_node, workload
 from testing.plan import changes, checks_before, failed_before, planned, run_script, script
 
+FILE: Final = "team.gpus.yaml"
 LABEL: Final = "drawbridge.internal/translate"
 NODES: Final = tuple(hami_node(f"hami-{number}") for number in range(4))
 DRIVER: Final = daemon_set(
@@ -224,7 +225,7 @@ def test_a_repository_adds_the_lines_of_early_opt_ins_before_the_first_drain(
     planned(tmp_path, [*NODES, *web()], "--format", "kustomize")
 
     commands = step_lines(script(tmp_path, "switch"), BEGIN) or ()
-    diff = 'kubectl diff --filename="$here/../quotas/"team.gpus.yaml || '
+    diff = f'kubectl diff --filename="$here/../quotas/"{FILE} || '
     assert [line for line in map(str.strip, commands) if line.startswith(diff)]
 
 
@@ -232,7 +233,7 @@ def test_a_repository_adds_the_lines_of_early_opt_ins_before_the_first_drain(
     ("status", "words"),
     [
         (0, ""),
-        (1, "differs from quotas/team.gpus.yaml, see above: commit kustomize/prepare of the plan"),
+        (1, f"differs from quotas/{FILE}, see above: commit kustomize/prepare of the plan"),
         (2, "stopped at: kubectl diff --filename="),
     ],
 )

@@ -330,8 +330,8 @@ def test_patches_for_a_repository_take_the_place_of_kubectl(tmp_path: Path) -> N
     """Without a sign of Argo CD or Flux all objects are of the repository."""
     cluster = [
         *cluster_of({}),
-        *(plugin_node("gpu-0"), plugin_node("gpu-1"), PLUGIN, namespace("research")),
-        *workload("train", {GPU: "1"}, ["gpu-0"], namespace="research"),
+        *(plugin_node("gpu-0"), plugin_node("gpu-1"), PLUGIN, namespace("science")),
+        *workload("train", {GPU: "1"}, ["gpu-0"], namespace="science"),
     ]
 
     plan = planned(tmp_path, cluster, "--format", "kustomize", "--wave-nodes", 1)
@@ -394,10 +394,10 @@ def test_objects_of_nobody_are_changed_by_the_scripts_beside_those_of_argo_cd(
     """They had no command anywhere, and the scripts waited for a commit of objects that no repository has."""
     cluster = [
         *cluster_of(MANAGED[0][0]),
-        *(plugin_node("gpu-0"), plugin_node("gpu-1"), PLUGIN, namespace("research")),
-        *workload("train", {**SHARE}, ["hami-0"], namespace="research"),
-        *workload("native", {GPU: "1"}, ["gpu-0"], namespace="research"),
-        {**QUOTA, "metadata": {"name": "own", "namespace": "research"}},
+        *(plugin_node("gpu-0"), plugin_node("gpu-1"), PLUGIN, namespace("science")),
+        *workload("train", {**SHARE}, ["hami-0"], namespace="science"),
+        *workload("native", {GPU: "1"}, ["gpu-0"], namespace="science"),
+        {**QUOTA, "metadata": {"name": "own", "namespace": "science"}},
     ]
 
     plan = planned(tmp_path, cluster, "--format", "kustomize", "--wave-nodes", 1)
@@ -412,7 +412,7 @@ def test_objects_of_nobody_are_changed_by_the_scripts_beside_those_of_argo_cd(
     prepared = [name for name, _ in changes(script(tmp_path, "prepare.sh"))]
     assert ["kube-system/daemonset/nvidia-device-plugin", "deviceclass/gpu.nvidia.com"] == prepared
     assert "commit kustomize/prepare" in script(tmp_path, "prepare.sh")
-    assert ["research/resourcequota/own", "namespace/research"] == sorted(
+    assert ["science/resourcequota/own", "namespace/science"] == sorted(
         (name for name, _ in changes(texts)), reverse=True
     )
     assert "kubectl wait namespace/team" in texts
