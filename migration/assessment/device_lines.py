@@ -69,6 +69,7 @@ class LinesQuestion(msgspec.Struct, frozen=True, kw_only=True):
         planned: The same, with the quotas of the plan.
         namespace: The namespace for objects that name none.
         mappings: Resource name to the DeviceClass that a plan has map it.
+        taken_back: The DeviceClasses that lose the resource name which they map today.
         version: The API server's version; empty if it is not known.
         converts_early: The plan has quotas count claims also where pods were opted in before it.
     """
@@ -77,6 +78,7 @@ class LinesQuestion(msgspec.Struct, frozen=True, kw_only=True):
     planned: Sequence[SourceObject]
     namespace: str
     mappings: Mapping[str, str]
+    taken_back: Collection[str] = ()
     version: str = ""
     converts_early: bool = True
 
@@ -150,8 +152,8 @@ class _Member(NamedTuple):
         running: The number of these.
         starting: The number of pods that it starts later, as far as quotas let it today.
         surge: The number that its rollout starts before it ends one, if quotas have room for them today.
-        is_early: It is opted in, and none of its pods is on a node that is still to be switched.
-        is_evicted: Some of its pods are on such nodes.
+        is_opted_in: Its next pods get claims by a label of today.
+        is_evicted: Some of its pods are on nodes that are still to be switched.
     """
 
     workload: AssessedWorkload
@@ -161,7 +163,7 @@ class _Member(NamedTuple):
     running: int
     starting: int
     surge: int
-    is_early: bool
+    is_opted_in: bool
     is_evicted: bool
 
     def on(self, account: _Account, line: str, pods: int) -> Quantity:
@@ -172,17 +174,19 @@ class _Member(NamedTuple):
         """Return the larger amount of its pods on a line, of those before and after their move."""
         return max(self.on(account, line, self.running), _sum_on(self.later, account, line))
 
-    def is_affected(self, account: _Account, line: str, *, is_added: bool) -> bool:
+    def is_affected(self, account: _Account, line: str, *, is_added: bool, is_early: bool) -> bool:
         """Return True if a plan has more of its pods count on a line, or evicts pods that do.
 
         Args:
             account: The quota.
             line: The line.
             is_added: The plan adds the line.
+            is_early: By its preparation alone, for a workload that is opted in.
         """
-        if not self.on(account, line, self.running + self.starting):
+        is_concerned = self.is_opted_in if is_early else self.is_evicted or not self.is_opted_in
+        if not is_concerned or not self.on(account, line, self.running + self.starting):
             return False
-        if is_added or self.starting or self.is_evicted:
+        if is_added or self.starting or (self.is_evicted and not is_early):
             return True
         return _sum_on(self.now, account, line) < self.on(account, line, self.running)
 
@@ -257,19 +261,12 @@ class _Comparison:
             if not self.has_room(member, totals)
             for reference in [member.workload.key.reference]
         }
-        shortages: dict[bool, list[ClaimShortage]] = {True: [], False: []}
-        for shortage, affected in self.shortages(members, totals, starts):
-            for is_early, own in shortages.items():
-                names = tuple(
-                    member.workload.key.reference
-                    for member in affected
-                    if member.is_early is is_early
-                )
-                if names:
-                    own.append(
-                        msgspec.structs.replace(shortage, workloads=names, is_early=is_early)
-                    )
-        return DeviceLines(tuple(shortages[False]), tuple(shortages[True]), not_started)
+        shortages = tuple(self.shortages(members, totals, starts))
+        return DeviceLines(
+            shortages=tuple(entry for entry in shortages if not entry.is_early),
+            early=tuple(entry for entry in shortages if entry.is_early),
+            not_started=not_started,
+        )
 
     def member(
         self, workload: AssessedWorkload, nodes: Collection[str], *, is_opted_in: bool
@@ -296,7 +293,7 @@ class _Comparison:
             running=len(workload.members),
             starting=starting,
             surge=0 if surge and self._excess([(today, surge)]) else surge,
-            is_early=is_opted_in and not is_evicted,
+            is_opted_in=is_opted_in,
             is_evicted=is_evicted,
         )
         return member, reason
@@ -331,8 +328,11 @@ class _Comparison:
         members: Sequence[_Member],
         totals: Mapping[tuple[str, str], _Total],
         todays_starts: Sequence[tuple[PodCharge, int]],
-    ) -> Iterator[tuple[ClaimShortage, Sequence[_Member]]]:
-        """Yield the lines that are too low, each with the workloads that the plan has count on it.
+    ) -> Iterator[ClaimShortage]:
+        """Yield the lines that are too low for the workloads that the plan has count on them.
+
+        One that is opted in, and has pods on nodes that are still to be switched, needs them twice: for the preparation and
+        for the waves of these nodes.
 
         Args:
             members: The namespace's workloads.
@@ -353,30 +353,34 @@ class _Comparison:
                 needed = total.running + starting
                 # Rollouts come one after the other.
                 surge = _largest(member.on(account, line, member.surge) for member in members)
+                if total.used + needed + surge <= hard:
+                    continue
                 is_added = (account.reference, line) not in todays_lines
-                affected = [
-                    member
-                    for member in members
-                    if member.is_affected(account, line, is_added=is_added)
-                ]
-                if affected and total.used + needed + surge > hard:
-                    shortage = ClaimShortage(
-                        quota=account.reference,
-                        line=line,
-                        needed=needed.round_up(),
-                        surge=surge.round_up(),
-                        used=total.used,
-                        hard=hard,
-                        rollouts=tuple(
-                            member.workload.key.reference
-                            for member in affected
-                            if member.on(account, line, member.surge) > hard - total.used - needed
-                        ),
-                        workloads=(),
-                        rejects_pods=any(line in member.charge.own for member in affected),
-                        is_added=is_added,
-                    )
-                    yield shortage, affected
+                for is_early in (False, True):
+                    affected = [
+                        member
+                        for member in members
+                        if member.is_affected(account, line, is_added=is_added, is_early=is_early)
+                    ]
+                    if affected:
+                        yield ClaimShortage(
+                            quota=account.reference,
+                            line=line,
+                            needed=needed.round_up(),
+                            surge=surge.round_up(),
+                            used=total.used,
+                            hard=hard,
+                            rollouts=tuple(
+                                member.workload.key.reference
+                                for member in affected
+                                if member.on(account, line, member.surge)
+                                > hard - total.used - needed
+                            ),
+                            workloads=tuple(member.workload.key.reference for member in affected),
+                            rejects_pods=any(line in member.charge.own for member in affected),
+                            is_added=is_added,
+                            is_early=is_early,
+                        )
 
     def has_room(self, member: _Member, totals: Mapping[tuple[str, str], _Total]) -> bool:
         """Return True if the lines of the plan have room for one more pod of a workload."""
@@ -403,11 +407,10 @@ def find_device_lines(cluster: AssessedCluster, question: LinesQuestion) -> Devi
         for key, name in mappings.items()
         if name in classes and classes[name].spec.extended_resource_name == key
     }
+    planned = {**dict.fromkeys(question.taken_back, ""), **{mappings[key]: key for key in mappings}}
     countings = (
         counting_of(classes, unmapped, counts_extended=is_extended),
-        counting_of(
-            classes, {name: key for key, name in mappings.items()}, counts_extended=is_extended
-        ),
+        counting_of(classes, planned, counts_extended=is_extended),
     )
     nodes = {node.node for node in cluster.nodes if node.legacy and node.source is not Source.DRA}
     objects = objects_by_namespace(cluster.state, after.keys())

@@ -254,6 +254,33 @@ def test_lines_of_the_plan_count_before_its_wave(tmp_path: Path) -> None:
     assert f"{SHARES} of {REFERENCE} (needed 3, used by others 0, hard 2)" in failed[REFERENCE]
 
 
+@pytest.mark.parametrize(
+    ("hard", "is_held"),
+    [({NVIDIA: "1", SHARES: "0"}, False), ({NVIDIA: "0", SHARES: "8"}, True)],
+)
+def test_native_pods_count_on_the_class_that_the_plan_has_map_their_key(
+    tmp_path: Path, hard: Mapping[str, str], *, is_held: bool
+) -> None:
+    """They counted on the class of HAMi's chart, whose mapping the plan takes back."""
+    chart = device_class(f"device.driver == '{HAMI}'", name=HAMI, extendedResourceName=GPU)
+    others = [namespace("other"), *workload("share", SHARE, ["hami-0"], namespace="other")]
+    whole = stateful_set("llm", WHOLE, ["gpu-0"])
+    objects = [chart, *nodes(), namespace("team"), *others, *whole]
+
+    plan = planned(tmp_path, [*objects, quota({KEY: "8", **hard})])
+
+    text = f"{NVIDIA} of {REFERENCE} (needed 1, used by others 0, hard 0) for StatefulSet/team/llm"
+    assert is_held is held_objects(plan).get("StatefulSet/team/llm", "").endswith(text)
+    assert is_held is ("Node//gpu-0" in held_objects(plan))
+    if not is_held:
+        assert {GPU: "gpu.nvidia.com"} == plan["mappedClasses"]
+        numbers = [wave["wave"] for wave in plan["waves"] if "gpu-0" in str(wave["nodes"])]
+        now = [*objects, quota({KEY: "8", NVIDIA: "0", SHARES: "8"})]
+        assert text in failed_before(tmp_path, now, *numbers)[REFERENCE]
+        now = [*objects, quota({KEY: "8", **hard})]
+        assert REFERENCE not in failed_before(tmp_path, now, *numbers)
+
+
 # --- rollouts -------------------------------------------------------------------------------------
 
 
@@ -343,6 +370,28 @@ def test_a_preparation_that_rejects_early_pods_stops_before_its_first_change(
     assert stop not in (tmp_path / "plan" / "prepare.sh").read_text()
 
 
+def test_early_pods_of_a_workload_with_others_to_evict_stop_the_preparation(
+    tmp_path: Path,
+) -> None:
+    """Those on a node with a device plugin kept the script from stopping."""
+    others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
+    objects = [*nodes(), *others, *early({KEY: "1", NVIDIA: "2"})]
+    _, pod = copy.deepcopy(stateful_set("early", WHOLE, ["gpu-1"]))
+    pod["metadata"]["name"] = "early-1"
+    (owner,) = (entry for entry in objects if entry["kind"] == "StatefulSet")
+    owner["spec"]["replicas"] = 2
+
+    plan = planned(tmp_path, [*objects, pod])
+
+    text = f"{KEY} of {REFERENCE} (needed 2, used by others 0, hard 1) for StatefulSet/team/early"
+    held = held_objects(plan)
+    assert f"pods would be rejected: {text}" in held["StatefulSet/team/early"]
+    assert "; pods are opted in already, and once prepare.sh " in held["Namespace//team"]
+    assert held["Namespace//team"].endswith(text)
+    assert "ask 'Prepare all the same" in (tmp_path / "plan" / "prepare.sh").read_text()
+    assert "pods are opted in already" in failed_before(tmp_path, [*objects, pod])[REFERENCE]
+
+
 def test_pods_that_have_moved_are_not_held_by_a_line_that_the_plan_leaves(tmp_path: Path) -> None:
     others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
     objects = [*nodes(), *others, *early_namespace({KEY: "8", NVIDIA: "0"})]
@@ -386,6 +435,7 @@ def test_early_pods_and_those_that_keep_keys_count_together(tmp_path: Path) -> N
 
     text = f"{KEY} of {REFERENCE} (needed 2, used by others 0, hard 1) for StatefulSet/team/early"
     assert held_objects(plan)["Namespace//team"].endswith(text)
+    assert "ask 'Prepare all the same" in (tmp_path / "plan" / "prepare.sh").read_text()
 
 
 def test_a_run_of_early_pods_is_compared_after_the_preparation_as_before(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from migration.assessment.replaced_lines import without_replaced_lines
 from migration.plan.checks.before import AGAIN, check_before
 from migration.plan.checks.checks import ClusterView, DrainAnswer, WaveAnswer
 from migration.plan.model.plan import Plan, Wave
+from migration.plan.planning.chart_names import chart_mappings
 from migration.plan.planning.prepared import (
     PlanQuestion,
     PreparedCluster,
@@ -66,11 +67,16 @@ def _shortages(
     """
     counts = (entry for entry in prepared.cluster.claim_shortages if entry.line in OBJECT_COUNTS)
     planned = _with_planned_lines(question, plan, wave)
+    taken_back = (
+        *plan.wide_mappings,
+        *chart_mappings(prepared.cluster.state.classes, plan.mapped_classes, plan.drivers, ()),
+    )
     lines = LinesQuestion(
         objects=question.objects,
         planned=planned,
         namespace=question.namespace,
         mappings=plan.mapped_classes,
+        taken_back={mapping.device_class for mapping in taken_back},
         version=question.version,
     )
     own = find_device_lines(prepared.cluster, lines)

@@ -81,20 +81,19 @@ from migration.plan.planning.emptied import guarded_pods, with_emptied
 from migration.plan.planning.evicted import opted_in_workloads, with_evicted
 from migration.plan.planning.free_by_kind import node_kinds, with_free_by_kind
 from migration.plan.planning.namespaces import (
-    held_early,
     invalid_name,
     split_namespaces,
     split_uncreated,
+    with_early,
 )
 from migration.plan.planning.node_uses import nodes_by_use
 from migration.plan.planning.prepared import (
     PlanQuestion,
     PreparedCluster,
     planned_changes,
-    planned_quotas,
     prepare_cluster,
 )
-from migration.plan.planning.search import PreparedSearch, search_waves
+from migration.plan.planning.search import PreparedSearch, search_waves, with_planned_lines
 from migration.plan.planning.strays import with_strays
 from migration.plan.planning.unpublished import gpu_nodes
 from migration.plan.planning.unrestarted import (
@@ -168,32 +167,30 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         for entry in candidates
         if f"Node//{entry.node.name}" not in names
     ]
-    namespaces, held_namespaces = split_namespaces(
-        prepared.cluster.workloads,
-        stage.opted_in,
-        tuple(check_shares(prepared.cluster.workloads, question.version)),
-    )
-    cluster = prepared.cluster
-    shortages = (*cluster.claim_shortages, *cluster.early_shortages)
-    namespaces, uncreated = split_uncreated(namespaces, shortages)
-    blocked += (*held_namespaces, *uncreated)
-    obstacles = [
-        Held(object="Cluster//", reason=blocker.message, fix=blocker.fix)
-        for blocker in (*check_version(question.version), *check_readable(question.unreadable))
-    ]
-    searched = search_waves(
+    search = with_planned_lines(
         PreparedSearch(
             prepared=prepared,
             question=question,
             workloads=without_chart_mappings(prepared.cluster.workloads, chart_names),
             candidates=candidates,
             chart_names=chart_names,
-        ),
-        namespaces,
-        obstacles,
-        policy,
-        progress,
+        )
     )
+    prepared = search.prepared
+    namespaces, held_namespaces = split_namespaces(
+        prepared.cluster.workloads,
+        stage.opted_in,
+        tuple(check_shares(prepared.cluster.workloads, question.version)),
+    )
+    namespaces, uncreated = split_uncreated(
+        namespaces, (*prepared.cluster.claim_shortages, *prepared.cluster.early_shortages)
+    )
+    blocked += (*held_namespaces, *uncreated)
+    obstacles = [
+        Held(object="Cluster//", reason=blocker.message, fix=blocker.fix)
+        for blocker in (*check_version(question.version), *check_readable(question.unreadable))
+    ]
+    searched = search_waves(search, namespaces, obstacles, policy, progress)
     waves, unrestarted = searched.waves, prepared.unrestarted
     own_workloads = {entry.key.reference: entry for entry in prepared.cluster.workloads}
     early = find_early_opt_ins(
@@ -219,13 +216,12 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     replaced_lines = removable_lines(prepared.cluster.replaced_lines)
     opted_in = tuple(opted_in_already(prepared.cluster.workloads, stage))
     quotas, early_quotas, lines = planned_changes(
-        *(question, cluster, mappings),
-        planned_quotas(question, prepared.cluster, mappings, wide_mappings),
+        *(question, prepared.cluster, mappings, wide_mappings),
         waves=waves.waves,
         opted_in=opted_in,
     )
     noted_waves = tuple(with_line_notes(waves.waves, lines))
-    without_wave += held_early({entry.object for entry in without_wave}, lines.early)
+    without_wave = with_early(without_wave, lines.early)
     changed_quotas = quotas_of_waves(quotas, waves.waves, early_quotas)
     smaller_cards = SmallerCards(waves.waves, prepared.cluster, live_nodes)
     plan = Plan(

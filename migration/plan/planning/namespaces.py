@@ -1,7 +1,9 @@
 """The namespaces that a plan opts in, and those that it holds because of their workloads. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
+
+import msgspec
 
 from findings.text import join_names
 from migration.assessment.blockers import Blocker
@@ -85,21 +87,41 @@ def split_uncreated(
     return left, blocked
 
 
-def held_early(reported: Collection[str], shortages: Iterable[ClaimShortage]) -> Iterator[Held]:
-    """Yield the namespaces with pods that were opted in before a plan, and that ResourceQuotas have no room for by it.
+def with_early(held: Iterable[Held], shortages: Iterable[ClaimShortage]) -> list[Held]:
+    """Return what is held with the namespaces with pods that were opted in before a plan, and that it leaves no room for.
+
+    One that is held already has this reason beside its own.
 
     Args:
-        reported: The objects that have a reason already.
+        held: The objects that have a reason already.
         shortages: The lines that are too low, as what the plan prepares has these pods count on them.
     """
     shortages_of: dict[str, list[ClaimShortage]] = {}
     for shortage in shortages:
         if shortage.stops_pods:
             shortages_of.setdefault(f"Namespace//{shortage.namespace}", []).append(shortage)
-    for reference, own in sorted(shortages_of.items()):
-        if reference not in reported:
-            reason, fix = describe_shortages(own)
-            yield Held(object=reference, reason=reason, fix=fix, stops_preparation=True)
+    changed = [
+        _stopping(entry, own) if (own := shortages_of.pop(entry.object, None)) else entry
+        for entry in held
+    ]
+    return [
+        *changed,
+        *(
+            _stopping(Held(object=name, reason="", fix=""), shortages_of[name])
+            for name in sorted(shortages_of)
+        ),
+    ]
+
+
+def _stopping(held: Held, shortages: Iterable[ClaimShortage]) -> Held:
+    """Return what is held with lines that have `prepare.sh` stop, and that its reason may name already."""
+    reason, fix = held.reason, held.fix
+    untold = [entry for entry in shortages if entry.text not in reason]
+    if untold:
+        more, more_fix = describe_shortages(untold)
+        reason = "; ".join(filter(None, (reason, more)))
+        fix = "; ".join(filter(None, (fix, more_fix)))
+    return msgspec.structs.replace(held, reason=reason, fix=fix, stops_preparation=True)
 
 
 def invalid_name(reference: str) -> Held:

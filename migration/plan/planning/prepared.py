@@ -278,7 +278,7 @@ def planned_changes(
     question: PlanQuestion,
     cluster: AssessedCluster,
     mappings: Mapping[str, str],
-    quotas: tuple[ConvertedQuota, ...],
+    wide_mappings: Collection[WideMapping],
     *,
     waves: Sequence[Wave],
     opted_in: Sequence[AssessedWorkload],
@@ -289,21 +289,22 @@ def planned_changes(
         question: The cluster.
         cluster: The same, assessed.
         mappings: Resource name to the DeviceClass that the plan has map it.
-        quotas: The quotas that count claims by then.
+        wide_mappings: The mappings that the plan takes back.
         waves: The waves.
         opted_in: The workloads with next pods that get claims by a label of today.
     """
+    quotas = planned_quotas(question, cluster, mappings, wide_mappings)
     # Where the webhook only warns, it rejects no pods until a wave changes a quota.
     is_changed = question.options.quota is QuotaPolicy.DENY and waves
     early = early_quota_namespaces(
         opted_in if is_changed else (), quotas, removable_lines(cluster.replaced_lines)
     )
-    lines = planned_lines(question, cluster, mappings, quotas)
+    lines = planned_lines(question, cluster, mappings, wide_mappings, quotas)
     left = early_left(lines, waves, early)
     if not left:
         return quotas, early, lines
     remaining = tuple(quota for quota in quotas if quota.object.split("/", 2)[1] not in left)
-    lines = planned_lines(question, cluster, mappings, remaining)
+    lines = planned_lines(question, cluster, mappings, wide_mappings, remaining)
     return remaining, tuple(name for name in early if name not in left), lines
 
 
@@ -311,6 +312,7 @@ def planned_lines(
     question: PlanQuestion,
     cluster: AssessedCluster,
     mappings: Mapping[str, str],
+    wide_mappings: Iterable[WideMapping],
     quotas: Iterable[ConvertedQuota],
 ) -> DeviceLines:
     """Return the lines of ResourceQuotas for devices that are too low once a plan is prepared.
@@ -319,6 +321,7 @@ def planned_lines(
         question: The cluster.
         cluster: The same, assessed.
         mappings: Resource name to the DeviceClass that the plan has map it.
+        wide_mappings: The mappings that the plan takes back.
         quotas: The quotas that count claims by then.
     """
     lines = LinesQuestion(
@@ -328,6 +331,7 @@ def planned_lines(
         ),
         namespace=question.namespace,
         mappings=mappings,
+        taken_back={mapping.device_class for mapping in wide_mappings},
         version=question.version,
         converts_early=question.options.quota is QuotaPolicy.DENY,
     )

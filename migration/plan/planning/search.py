@@ -19,7 +19,12 @@ from migration.plan.planning.mappings import (
     publishing_drivers,
     unmapped_workloads,
 )
-from migration.plan.planning.prepared import PlanQuestion, PreparedCluster
+from migration.plan.planning.prepared import (
+    PlanQuestion,
+    PreparedCluster,
+    planned_lines,
+    planned_quotas,
+)
 from migration.plan.planning.unpublished import (
     Unpublished,
     held_unpublished,
@@ -30,6 +35,7 @@ from migration.plan.planning.unpublished import (
 from migration.plan.search.moments import Candidate, PlanProgress, Policy
 from migration.plan.search.parts import AwaitedNodes
 from migration.plan.search.waves import Waves
+from quotas.resource_quotas.usage import OBJECT_COUNTS
 from translation.cluster.snapshot import WideMapping, vocabularies_in_force
 
 
@@ -102,6 +108,29 @@ class PreparedSearch(msgspec.Struct, frozen=True, kw_only=True):
             {source.name for source in self.question.objects if source.kind == "DeviceClass"},
             vocabularies_in_force(self.question.options, self.question.profiles),
         )
+
+
+def with_planned_lines(search: PreparedSearch) -> PreparedSearch:
+    """Return a search with the lines of ResourceQuotas for devices that are too low once all of its nodes are prepared.
+
+    Before, the cluster has those with the mappings of today.
+    """
+    cluster, question = search.prepared.cluster, search.question
+    if not cluster.state.resource_quotas:
+        return search
+    _, mappings, taken_back = search.preparation(Waves(waves=(), held=()))
+    wide_mappings = (*cluster.wide_mappings, *taken_back)
+    quotas = planned_quotas(question, cluster, mappings, wide_mappings)
+    lines = planned_lines(question, cluster, mappings, wide_mappings, quotas)
+    counts = [entry for entry in cluster.claim_shortages if entry.line in OBJECT_COUNTS]
+    cluster = msgspec.structs.replace(
+        cluster,
+        claim_shortages=(*counts, *lines.shortages),
+        early_shortages=lines.early,
+        not_started=lines.not_started,
+    )
+    prepared = msgspec.structs.replace(search.prepared, cluster=cluster)
+    return msgspec.structs.replace(search, prepared=prepared)
 
 
 class SearchedPlan(msgspec.Struct, frozen=True, kw_only=True):
