@@ -51,6 +51,7 @@ class ClaimShortage(msgspec.Struct, frozen=True, kw_only=True):
         workloads: The workloads that need any, likewise; of a line for devices those that a migration has count on it.
         rejects_pods: The API server rejects pods, and not only their claims.
         is_added: The line is added by a plan.
+        is_native: All of the workloads are native, so that no label of their namespace has them count on the line.
         is_early: The workloads are opted in already, and what a plan prepares makes the line too low for their next pods.
     """
 
@@ -64,6 +65,7 @@ class ClaimShortage(msgspec.Struct, frozen=True, kw_only=True):
     workloads: tuple[str, ...]
     rejects_pods: bool = False
     is_added: bool = False
+    is_native: bool = False
     is_early: bool = False
 
     @property
@@ -134,6 +136,12 @@ def find_claim_shortages(
             by_namespace.setdefault(workload.key.namespace, []).append(workload)
     claims = _of_namespaces(state.claims, counting)
     templates = _of_namespaces(state.templates, counting)
+    native = {
+        workload.key.reference
+        for own in by_namespace.values()
+        for workload in own
+        if workload.outcome is Outcome.NATIVE
+    }
     for quota in state.claim_quotas:
         namespace = quota.metadata.namespace
         for line, hard in _lines(quota).items():
@@ -156,6 +164,7 @@ def find_claim_shortages(
                 hard=hard,
                 rollouts=need.rollouts,
                 workloads=need.workloads,
+                is_native=native.issuperset(need.workloads),
             )
             if need.number and shortage.enough > hard:
                 yield shortage

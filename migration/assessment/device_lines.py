@@ -10,41 +10,45 @@ from typing import Final, NamedTuple
 import msgspec
 
 from answers.model.kubernetes_version import counts_extended, parse_version
-from answers.model.objects import decode_objects, of_kind
-from kube.api.core import ResourceQuota
-from kube.api.workloads import pod_path
 from kube.manifests.source import SourceObject
-from kube.names import TRANSLATE_LABEL
 from kube.quantity import ZERO, Quantity
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.claim_counts import ClaimShortage, find_claim_shortages, surge_of
 from migration.assessment.device_needs import (
+    Account,
     Counting,
     NamespaceObjects,
     PodCharge,
+    accounts_by_namespace,
     charge_of_next_pod,
     charge_of_pod_today,
     counting_of,
+    is_scaled_to_zero,
     objects_by_namespace,
+    opted_in_workloads,
     planned_use,
     pods_to_start,
+    running_pods,
 )
-from migration.assessment.evidence import mapping_at
 from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import (
     AssessedWorkload,
+    Outcome,
     mapped_classes,
     native_namespaces,
 )
 from migration.assessment.replaced_lines import convert_plan_quotas, planned_objects
-from quotas.resource_quotas.scopes import Quota, quota_of
-from quotas.resource_quotas.usage import CLAIM_COUNT, is_of_devices
-from translation.cluster.snapshot import QuotaPolicy, TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import QuotaPolicy, TranslationOptions
 from translation.profiles.profile import Profile
 
 _NOT_STARTED: Final = (
     "{} starts no pods today, since {}; no line for its claims has room for them, either"
 )
+_STARTS_NO_MORE: Final = (
+    "{} starts no more pods today, since {}; no line for its claims has room for them, either"
+)
+_UNCOUNTED: Final = "no line counts its claims (quotaNotCounted)"
+_NO_REPLICAS: Final = "it has no replicas"
 
 
 class DeviceLines(NamedTuple):
@@ -72,6 +76,7 @@ class LinesQuestion(msgspec.Struct, frozen=True, kw_only=True):
         taken_back: The DeviceClasses that lose the resource name which they map today.
         version: The API server's version; empty if it is not known.
         converts_early: The plan has quotas count claims also where pods were opted in before it.
+        rejects_uncounted: The webhook rejects pods with claims that no line counts.
     """
 
     objects: Sequence[SourceObject]
@@ -81,6 +86,7 @@ class LinesQuestion(msgspec.Struct, frozen=True, kw_only=True):
     taken_back: Collection[str] = ()
     version: str = ""
     converts_early: bool = True
+    rejects_uncounted: bool = True
 
 
 def with_quota_lines(
@@ -121,6 +127,7 @@ def with_quota_lines(
             mappings=mappings,
             version=cluster.version,
             converts_early=options.quota is QuotaPolicy.DENY,
+            rejects_uncounted=options.quota is QuotaPolicy.DENY,
         ),
     )
     return msgspec.structs.replace(
@@ -134,14 +141,6 @@ def with_quota_lines(
 # --- the comparison -------------------------------------------------------------------------------
 
 
-class _Account(NamedTuple):
-    """A ResourceQuota with its lines for devices."""
-
-    reference: str
-    quota: Quota
-    hard: Mapping[str, Quantity]
-
-
 class _Member(NamedTuple):
     """A workload with its pods.
 
@@ -149,8 +148,8 @@ class _Member(NamedTuple):
         charge: The amounts of a pod once it has moved.
         now: The amounts of its pods that there are, as they count today.
         later: The same, as they count once the plan is prepared.
-        running: The number of these.
-        starting: The number of pods that it starts later, as far as quotas let it today.
+        running: The number of those that it keeps.
+        starting: The number of pods that it lacks or starts later, as far as quotas let it today.
         surge: The number that its rollout starts before it ends one, if quotas have room for them today.
         is_opted_in: Its next pods get claims by a label of today.
         is_evicted: Some of its pods are on nodes that are still to be switched.
@@ -166,15 +165,15 @@ class _Member(NamedTuple):
     is_opted_in: bool
     is_evicted: bool
 
-    def on(self, account: _Account, line: str, pods: int) -> Quantity:
+    def on(self, account: Account, line: str, pods: int) -> Quantity:
         """Return the amount of pods that counts on a line."""
         return self.charge.on(account.quota, line) * pods
 
-    def running_on(self, account: _Account, line: str) -> Quantity:
+    def running_on(self, account: Account, line: str) -> Quantity:
         """Return the larger amount of its pods on a line, of those before and after their move."""
-        return max(self.on(account, line, self.running), _sum_on(self.later, account, line))
+        return max(self.on(account, line, self.running), self._kept_on(self.later, account, line))
 
-    def is_affected(self, account: _Account, line: str, *, is_added: bool, is_early: bool) -> bool:
+    def is_affected(self, account: Account, line: str, *, is_added: bool, is_early: bool) -> bool:
         """Return True if a plan has more of its pods count on a line, or evicts pods that do.
 
         Args:
@@ -188,7 +187,12 @@ class _Member(NamedTuple):
             return False
         if is_added or self.starting or (self.is_evicted and not is_early):
             return True
-        return _sum_on(self.now, account, line) < self.on(account, line, self.running)
+        return self._kept_on(self.now, account, line) < self.on(account, line, self.running)
+
+    def _kept_on(self, charges: Iterable[PodCharge], account: Account, line: str) -> Quantity:
+        """Return the amount of as many of its pods as it keeps, of those with the most."""
+        amounts = sorted((charge.on(account.quota, line) for charge in charges), reverse=True)
+        return _sum(amounts[: self.running])
 
 
 class _Total(NamedTuple):
@@ -208,9 +212,11 @@ class _Comparison:
 
     def __init__(
         self,
-        accounts: tuple[Sequence[_Account], Sequence[_Account]],
+        accounts: tuple[Sequence[Account], Sequence[Account]],
         countings: tuple[Counting, Counting],
         objects: NamespaceObjects,
+        *,
+        rejects_uncounted: bool = True,
     ) -> None:
         """Begin with the objects of a namespace.
 
@@ -218,7 +224,9 @@ class _Comparison:
             accounts: Its quotas of today, and those of the plan.
             countings: The counting of today, and that of the plan.
             objects: Its pods and claims.
+            rejects_uncounted: The webhook rejects pods with claims that no line counts.
         """
+        self._rejects_uncounted = rejects_uncounted
         self._today, self._after = accounts
         self._counting, self._later = countings
         self._objects = objects
@@ -256,7 +264,9 @@ class _Comparison:
                 reasons.append((member, reason))
         totals = self.totals(members)
         not_started = {
-            reference: _NOT_STARTED.format(reference, reason)
+            reference: (_STARTS_NO_MORE if member.running else _NOT_STARTED).format(
+                reference, reason
+            )
             for member, reason in reasons
             if not self.has_room(member, totals)
             for reference in [member.workload.key.reference]
@@ -278,23 +288,29 @@ class _Comparison:
             nodes: The nodes that are still to be switched.
             is_opted_in: Its next pods get claims by a label of today.
         """
-        pods = [self._objects.pods.get(name) for name in workload.members]
-        is_evicted = any(pod is not None and pod.spec.node_name in nodes for pod in pods)
-        starting, surge, reason = pods_to_start(workload), surge_of(workload), ""
+        pods = self._objects.pods
+        names = [name for name in workload.members if name in pods]
+        running = running_pods(workload, pods)
+        starting, surge, reason = pods_to_start(workload, running), surge_of(workload), ""
+        charge = charge_of_next_pod(workload, self._later)
         today = charge_of_pod_today(workload, self._counting, is_opted_in=is_opted_in)
         if starting and self._excess([(today, starting)]):
             reason = self._excess([(today, 1)])
             starting = 0 if reason else 1
+        elif is_opted_in and self._rejects_uncounted and starting and self._is_uncounted(charge):
+            starting, reason = 0, _UNCOUNTED
+        elif is_scaled_to_zero(workload):
+            starting, reason = 0, _NO_REPLICAS
         member = _Member(
             workload=workload,
-            charge=charge_of_next_pod(workload, self._later),
-            now=self._objects.charges(workload.members, self._counting),
-            later=self._objects.charges(workload.members, self._later),
-            running=len(workload.members),
+            charge=charge,
+            now=self._objects.charges(names, self._counting),
+            later=self._objects.charges(names, self._later),
+            running=running,
             starting=starting,
             surge=0 if surge and self._excess([(today, surge)]) else surge,
             is_opted_in=is_opted_in,
-            is_evicted=is_evicted,
+            is_evicted=any(pods[name].spec.node_name in nodes for name in names),
         )
         return member, reason
 
@@ -307,6 +323,15 @@ class _Comparison:
                 if amount > ZERO and self._used_today[account.reference, line] + amount > hard:
                     return f"{line} of {account.reference} is {hard}"
         return ""
+
+    def _is_uncounted(self, charge: PodCharge) -> bool:
+        """Return True if a pod counts on a line that the plan adds, and that no quota has today."""
+        counted = {line for account in self._today for line in account.hard}
+        return any(
+            line not in counted and charge.on(account.quota, line) > ZERO
+            for account in self._after
+            for line in account.hard
+        )
 
     def totals(self, members: Iterable[_Member]) -> Mapping[tuple[str, str], _Total]:
         """Return quota and line of the plan to the amounts that count on it without pods to come."""
@@ -379,6 +404,9 @@ class _Comparison:
                             workloads=tuple(member.workload.key.reference for member in affected),
                             rejects_pods=any(line in member.charge.own for member in affected),
                             is_added=is_added,
+                            is_native=all(
+                                member.workload.outcome is Outcome.NATIVE for member in affected
+                            ),
                             is_early=is_early,
                         )
 
@@ -395,10 +423,10 @@ class _Comparison:
 
 def find_device_lines(cluster: AssessedCluster, question: LinesQuestion) -> DeviceLines:
     """Return the lines for devices that are less than a cluster's workloads need after a plan."""
-    after = _accounts(question.planned, question.namespace)
+    after = accounts_by_namespace(question.planned, question.namespace)
     if not after:
         return DeviceLines()
-    today = _accounts(question.objects, question.namespace)
+    today = accounts_by_namespace(question.objects, question.namespace)
     is_extended = counts_extended(parse_version(question.version))
     classes, mappings = cluster.state.classes, question.mappings
     # A class may have the name already, where the preparation has been run.
@@ -418,10 +446,13 @@ def find_device_lines(cluster: AssessedCluster, question: LinesQuestion) -> Devi
     for workload in cluster.workloads:
         if workload.result is not None and workload.key.namespace in after:
             workloads.setdefault(workload.key.namespace, []).append(workload)
-    opted_in = _opted_in(question.objects, cluster.state.namespaces, question.namespace)
+    opted_in = opted_in_workloads(question.objects, cluster.state.namespaces, question.namespace)
     by_namespace = [
         _Comparison(
-            (today.get(namespace, ()), after[namespace]), countings, objects[namespace]
+            (today.get(namespace, ()), after[namespace]),
+            countings,
+            objects[namespace],
+            rejects_uncounted=question.rejects_uncounted,
         ).lines(own, nodes, opted_in)
         for namespace, own in sorted(workloads.items())
     ]
@@ -439,46 +470,6 @@ def find_device_lines(cluster: AssessedCluster, question: LinesQuestion) -> Devi
     )
 
 
-def _accounts(objects: Iterable[SourceObject], namespace: str) -> dict[str, list[_Account]]:
-    """Return namespace to its ResourceQuotas with lines for devices."""
-    sources = [source for source in objects if source.kind == "ResourceQuota"]
-    views, _ = decode_objects(sources, {("v1", "ResourceQuota"): ResourceQuota}, namespace)
-    accounts: dict[str, list[_Account]] = {}
-    for place, view in of_kind(views, ResourceQuota):
-        hard = {
-            line: amount
-            for line, amount in (view.spec.hard or {}).items()
-            if line != CLAIM_COUNT and is_of_devices(line)
-        }
-        if hard:
-            reference = f"ResourceQuota/{place}/{view.metadata.name}"
-            accounts.setdefault(place, []).append(_Account(reference, quota_of(view), hard))
-    return accounts
-
-
-def _opted_in(
-    objects: Iterable[SourceObject], namespaces: Mapping[str, Mapping[str, str]], namespace: str
-) -> frozenset[str]:
-    """Return the objects with next pods that get claims by a label of today, as `Kind/namespace/name`.
-
-    Args:
-        objects: The cluster's objects.
-        namespaces: Namespace to its labels.
-        namespace: The namespace for objects that name none.
-    """
-    labelled = {name for name, labels in namespaces.items() if TRANSLATE_LABEL in labels}
-    snapshot = TranslationSnapshot(profiles={}, namespaces=namespaces)
-    opted_in = set()
-    for source in objects:
-        place = source.namespace or namespace
-        path = pod_path(source.api_version, source.kind) if place in labelled else None
-        if path is not None and snapshot.is_opted_in(
-            place, mapping_at(source.document, *path, "metadata", "labels")
-        ):
-            opted_in.add(f"{source.kind}/{place}/{source.name}")
-    return frozenset(opted_in)
-
-
 def _sum(amounts: Iterable[Quantity]) -> Quantity:
     return sum(amounts, ZERO)
 
@@ -487,5 +478,5 @@ def _largest(amounts: Iterable[Quantity]) -> Quantity:
     return max(amounts, default=ZERO)
 
 
-def _sum_on(charges: Iterable[PodCharge], account: _Account, line: str) -> Quantity:
+def _sum_on(charges: Iterable[PodCharge], account: Account, line: str) -> Quantity:
     return _sum(charge.on(account.quota, line) for charge in charges)

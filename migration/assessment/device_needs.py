@@ -9,7 +9,7 @@ Source: k8s.io/kubernetes v1.37.1, pkg/quota/v1/evaluator/core, resource_claims.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -19,16 +19,19 @@ from allocator.pods.extended_resource_claim import (
     mapped_resources,
 )
 from answers.model.cluster_state import ClusterState
+from answers.model.objects import decode_objects, of_kind
 from answers.model.views import decode_view
-from kube.api.core import FINISHED_PHASES, Pod
+from kube.api.core import FINISHED_PHASES, Pod, ResourceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClaim, DeviceClass, ResourceClaim
-from kube.api.workloads import pod_path, resolve_path
+from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
+from kube.names import TRANSLATE_LABEL
 from kube.quantity import ZERO, Quantity
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import release_claims
 from migration.assessment.claim_counts import surge_of
+from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import (
     AssessedWorkload,
     Outcome,
@@ -38,14 +41,21 @@ from migration.assessment.outcomes import (
 from migration.assessment.quota_amounts import DeviceUse, NamespaceUse, Start
 from migration.assessment.quota_conversion import knows_use
 from migration.assessment.workloads import requested_pods
-from quotas.resource_quotas.scopes import PodScopes, Quota, scopes_of
+from quotas.resource_quotas.scopes import PodScopes, Quota, quota_of, scopes_of
 from quotas.resource_quotas.usage import (
+    CLAIM_COUNT,
     DEVICES_OF_CLASS,
     REQUESTS,
     Usage,
     claim_usage,
+    is_of_devices,
     pod_usage,
     subtract_usage,
+)
+from translation.cluster.snapshot import TranslationSnapshot
+
+_SCALED_KINDS: Final = frozenset(
+    {"Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"}
 )
 
 
@@ -143,23 +153,107 @@ def charge_of_keys(pod: Pod) -> PodCharge:
     return PodCharge(pod_usage(pod), scopes_of(pod), {})
 
 
-def pods_to_start(workload: AssessedWorkload) -> int:
-    """Return the number of pods that a workload without pods starts at a time; of a CronJob those of the next run.
+def running_pods(workload: AssessedWorkload, live: Collection[tuple[str, str]]) -> int:
+    """Return the number of pods that a workload has and keeps: one amid its rollout ends those above its replicas.
 
-    Of a suspended one these are the pods once it is resumed, and of one that was scaled to 0 it is one pod.
+    Args:
+        workload: The workload.
+        live: Namespace and name of the pods that have not ended, and are not being deleted.
     """
-    running = len(workload.members)
-    if workload.result is None or (running and workload.key.kind != "CronJob"):
+    present = sum(name in live for name in workload.members)
+    replicas = _replicas(workload)
+    return present if replicas is None else min(present, replicas)
+
+
+def pods_to_start(workload: AssessedWorkload, running: int) -> int:
+    """Return the number of pods that a workload lacks, of one without pods as many as it starts at a time.
+
+    Of a CronJob these are the pods of the next run, of a suspended workload those once it is resumed, and of one that was
+    scaled to 0 it is one pod.
+
+    Args:
+        workload: The workload.
+        running: The number of pods that it has and keeps.
+    """
+    if workload.result is None or workload.key.kind == "Pod":
         return 0
-    requested = workload.pods if not running else 0
-    return max(requested or requested_pods(workload.result.source), 1) - running
+    if workload.key.kind == DAEMON_SET:
+        return 0 if running else workload.pods
+    if running and _replicas(workload) is None and workload.key.kind != "CronJob":
+        return 0
+    own = workload.pods if not workload.members else 0
+    wanted = own or requested_pods(workload.result.source)
+    return max(max(wanted, 1) - running, 0)
+
+
+def is_scaled_to_zero(workload: AssessedWorkload) -> bool:
+    """Return True if a workload has no pods until somebody gives it replicas again."""
+    return _replicas(workload) == 0
+
+
+def _replicas(workload: AssessedWorkload) -> int | None:
+    """Return the number of replicas that a workload asks for; None for other kinds, and where it is not known."""
+    if workload.result is None or workload.result.source.kind not in _SCALED_KINDS:
+        return None
+    replicas = mapping_at(workload.result.source.document, "spec").get("replicas")
+    return replicas if isinstance(replicas, int) else None
+
+
+class Account(NamedTuple):
+    """A ResourceQuota with its lines for devices."""
+
+    reference: str
+    quota: Quota
+    hard: Mapping[str, Quantity]
+
+
+def accounts_by_namespace(
+    objects: Iterable[SourceObject], namespace: str
+) -> dict[str, list[Account]]:
+    """Return namespace to its ResourceQuotas with lines for devices."""
+    sources = [source for source in objects if source.kind == "ResourceQuota"]
+    views, _ = decode_objects(sources, {("v1", "ResourceQuota"): ResourceQuota}, namespace)
+    accounts: dict[str, list[Account]] = {}
+    for place, view in of_kind(views, ResourceQuota):
+        hard = {
+            line: amount
+            for line, amount in (view.spec.hard or {}).items()
+            if line != CLAIM_COUNT and is_of_devices(line)
+        }
+        if hard:
+            reference = f"ResourceQuota/{place}/{view.metadata.name}"
+            accounts.setdefault(place, []).append(Account(reference, quota_of(view), hard))
+    return accounts
+
+
+def opted_in_workloads(
+    objects: Iterable[SourceObject], namespaces: Mapping[str, Mapping[str, str]], namespace: str
+) -> frozenset[str]:
+    """Return the objects with next pods that get claims by a label of today, as `Kind/namespace/name`.
+
+    Args:
+        objects: The cluster's objects.
+        namespaces: Namespace to its labels.
+        namespace: The namespace for objects that name none.
+    """
+    labelled = {name for name, labels in namespaces.items() if TRANSLATE_LABEL in labels}
+    snapshot = TranslationSnapshot(profiles={}, namespaces=namespaces)
+    opted_in = set()
+    for source in objects:
+        place = source.namespace or namespace
+        path = pod_path(source.api_version, source.kind) if place in labelled else None
+        if path is not None and snapshot.is_opted_in(
+            place, mapping_at(source.document, *path, "metadata", "labels")
+        ):
+            opted_in.add(f"{source.kind}/{place}/{source.name}")
+    return frozenset(opted_in)
 
 
 class NamespaceObjects(msgspec.Struct, frozen=True, kw_only=True):
     """The pods and claims of a namespace.
 
     Attributes:
-        pods: The pods that have not ended, by namespace and name.
+        pods: The pods that have not ended, and are not being deleted, by namespace and name.
         claims_of: Pod to its claims.
         claims: The claims of no pod.
     """
@@ -198,20 +292,36 @@ def objects_by_namespace(
 ) -> Mapping[str, NamespaceObjects]:
     """Return namespace to its pods and claims."""
     objects = {namespace: NamespaceObjects() for namespace in namespaces}
-    for name, pod in state.pods.items():
-        has_ended = pod.status is not None and pod.status.phase in FINISHED_PHASES
-        if name[0] in objects and not has_ended:
+    leaving = {name for name, pod in state.pods.items() if _is_leaving(pod)}
+    for name, pod in _live_pods(state).items():
+        if name[0] in objects:
             objects[name[0]].pods[name] = pod
     for (namespace, _), claim in state.claims.items():
         if namespace not in objects:
             continue
         owners = claim.metadata.owner_references or ()
         owner = next((entry.name for entry in owners if entry.kind == "Pod"), "")
+        if (namespace, owner) in leaving:
+            continue  # It goes with its pod.
         if owner:
             objects[namespace].claims_of.setdefault((namespace, owner), []).append(claim)
         else:
             objects[namespace].claims.append(claim)
     return objects
+
+
+def _live_pods(state: ClusterState) -> dict[tuple[str, str], Pod]:
+    """Return the pods that have not ended, and are not being deleted."""
+    return {
+        name: pod
+        for name, pod in state.pods.items()
+        if not _is_leaving(pod)
+        and not (pod.status is not None and pod.status.phase in FINISHED_PHASES)
+    }
+
+
+def _is_leaving(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None
 
 
 def devices_in_use(
@@ -223,11 +333,12 @@ def devices_in_use(
     """
     own = tuple(workloads)
     members = frozenset[tuple[str, str]]().union(*(workload.members for workload in own))
-    live = {namespace for namespace, _ in members}
+    live, with_pods = _live_pods(state), {namespace for namespace, _ in members}
     uses: dict[str, list[tuple[frozenset[str], DeviceUse]]] = {}
     for workload in own:
         namespace = workload.key.namespace
-        use = _use_of(workload, is_live=namespace in live)
+        pods = running_pods(workload, live) if namespace in with_pods else None
+        use = _use_of(workload, pods)
         uses.setdefault(namespace, []).append((workload.counted_keys, use))
     claimed: dict[str, Counter[str]] = {}
     for (namespace, _), claim in release_claims(state.claims, members).items():
@@ -240,19 +351,16 @@ def devices_in_use(
     return {namespace: NamespaceUse(tuple(entries)) for namespace, entries in uses.items()}
 
 
-def _use_of(workload: AssessedWorkload, *, is_live: bool) -> DeviceUse:
+def _use_of(workload: AssessedWorkload, running: int | None) -> DeviceUse:
     """Return the devices of a workload.
 
     Args:
         workload: The workload.
-        is_live: Pods of its namespace are known. Files without pods have workloads that run.
+        running: The number of pods that it has and keeps; None in files without pods, which have workloads that run.
     """
-    of_pod, pods, starting = (
-        devices_of_pod(workload),
-        len(workload.members),
-        pods_to_start(workload),
-    )
-    if not is_live and workload.pods and workload.key.kind != "CronJob":
+    of_pod, pods = devices_of_pod(workload), running or 0
+    starting = pods_to_start(workload, pods)
+    if running is None and workload.pods and workload.key.kind != "CronJob":
         pods, starting = workload.pods, 0
     surge = surge_of(workload)
     return DeviceUse(

@@ -281,6 +281,138 @@ def test_native_pods_count_on_the_class_that_the_plan_has_map_their_key(
         assert REFERENCE not in failed_before(tmp_path, now, *numbers)
 
 
+def test_a_workload_needs_as_many_pods_as_it_has_replicas(tmp_path: Path) -> None:
+    """Its pods of now were counted: three amid a rollout of two, and one where two are still to come."""
+    hard = quota({KEY: "3", SHARES: "2"})
+    amid, lacking = (stateful_set("web", SHARE, ["hami-0"] * pods) for pods in (3, 1))
+    for owner, replicas in ((amid[0], 2), (lacking[0], 3)):
+        owner["spec"]["replicas"] = replicas
+
+    assert ["team"] == moved(planned(tmp_path, [*nodes(), namespace("team"), *amid, hard]))
+    plan = planned(tmp_path, [*nodes(), namespace("team"), *lacking, hard])
+
+    text = f"{SHARES} of {REFERENCE} (needed 3, used by others 0, hard 2) for StatefulSet/team/web"
+    assert held_objects(plan)["Namespace//team"].endswith(text)
+
+
+def test_replicas_that_a_quota_rejects_today_hold_nothing(tmp_path: Path) -> None:
+    web = stateful_set("web", SHARE, ["hami-0"])
+    web[0]["spec"]["replicas"] = 2
+
+    plan = planned(tmp_path, [*nodes(), namespace("team"), *web, quota({KEY: "1"})])
+
+    assert {SHARES: "1", NVIDIA: "0"} == added(plan)
+    assert ["team"] == moved(plan)
+    text = f"StatefulSet/team/web starts no more pods today, since {KEY} of {REFERENCE} is 1; "
+    assert any(note.startswith(text) for note in plan["waves"][0]["notes"])
+
+
+def test_a_pod_that_is_being_deleted_needs_nothing(tmp_path: Path) -> None:
+    owner, stays, leaves = copy.deepcopy(stateful_set("web", SHARE, ["hami-0"] * 2))
+    owner["spec"]["replicas"] = 1
+    leaves["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    own = quota({KEY: "3", SHARES: "1"})
+
+    plan = planned(tmp_path, [*nodes(), namespace("team"), owner, stays, leaves, own])
+
+    assert ["team"] == moved(plan)
+
+
+def test_a_claim_of_a_pod_that_is_being_deleted_takes_nothing(tmp_path: Path) -> None:
+    others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
+    objects = [*nodes(), *others, *early({KEY: "1", NVIDIA: "2"})]
+    (pod,) = (
+        entry
+        for entry in objects
+        if entry["kind"] == "Pod" and "early" in entry["metadata"]["name"]
+    )
+    leaving = copy.deepcopy(pod)
+    leaving["metadata"] |= {"name": "gone", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    owned = {"apiVersion": "v1", "kind": "Pod", "name": "gone", "controller": True}
+    (own,) = (entry for entry in objects if entry["kind"] == "ResourceClaim")
+    other = copy.deepcopy(own)
+    other["metadata"] |= {"name": "other", "ownerReferences": [owned]}
+
+    assert "Namespace//team" not in held_objects(planned(tmp_path, [*objects, leaving, other]))
+
+
+@pytest.mark.parametrize(("desired", "is_held"), [(0, False), (1, True)])
+def test_a_daemon_set_needs_the_pods_that_it_wants(
+    tmp_path: Path, desired: int, *, is_held: bool
+) -> None:
+    daemon_set = api_object(
+        *("DaemonSet", "agent", "team"),
+        spec={"template": pod_template(SHARE)},
+        status={"desiredNumberScheduled": desired},
+    ) | {"apiVersion": "apps/v1"}
+    objects = [*nodes(), namespace("team"), *stateful_set("web", SHARE, ["hami-0"]), daemon_set]
+
+    plan = planned(tmp_path, [*objects, quota({KEY: "8", SHARES: "1"})])
+
+    assert is_held is (f"{SHARES} of {REFERENCE} (needed 2, " in str(held_objects(plan)))
+
+
+def test_a_workload_without_replicas_holds_nothing(tmp_path: Path) -> None:
+    """Nobody may ever give it some again."""
+    objects = [*nodes(), namespace("team"), *stateful_set("web", SHARE, ["hami-0"])]
+
+    plan = planned(
+        tmp_path, [*objects, *workload("none", SHARE, []), quota({KEY: "8", SHARES: "1"})]
+    )
+
+    assert ["team"] == moved(plan)
+    text = "Deployment/team/none starts no pods today, since it has no replicas; no line for its claims"
+    assert any(note.startswith(text) for note in plan["waves"][0]["notes"])
+
+
+@pytest.mark.parametrize("is_idle", [False, True])
+def test_a_native_workload_without_room_holds_no_label(tmp_path: Path, *, is_idle: bool) -> None:
+    """It held the namespace with all shares of it, though no label has its pods count on the line."""
+    share = stateful_set("web", SHARE, ["hami-0"])
+    native = cron_job(WHOLE) if is_idle else stateful_set("llm", WHOLE, ["gpu-0"])
+    name = "CronJob/team/night" if is_idle else "StatefulSet/team/llm"
+    objects = [*nodes(), namespace("team"), *share, *native]
+    low = quota({KEY: "8", NVIDIA: "0", SHARES: "8"})
+
+    plan = planned(tmp_path, [*objects, low])
+
+    assert ["team"] == moved(plan)
+    assert f"{NVIDIA} of {REFERENCE} (needed 1, " in held_objects(plan)[name]
+    assert is_idle is ("Node//gpu-0" not in held_objects(plan))
+    (number,) = (wave["wave"] for wave in plan["waves"] if "team" in wave["namespaces"])
+    assert REFERENCE not in failed_before(tmp_path, [*objects, low], number)
+    lower = quota({KEY: "8", NVIDIA: "0", SHARES: "0"})
+    assert SHARES in failed_before(tmp_path, [*objects, lower], number)[REFERENCE]
+
+
+def test_a_native_workload_without_pods_keeps_its_mapping(tmp_path: Path) -> None:
+    """All nodes were switched, and its pods had devices on none of them."""
+    objects = [*nodes(), namespace("team"), *cron_job(WHOLE)]
+
+    plan = planned(tmp_path, [*objects, quota({KEY: "8", NVIDIA: "0"})])
+
+    assert "CronJob/team/night" in held_objects(plan)
+    assert {"gpu-0", "gpu-1"} <= {name for names, _ in waves(plan) for name in names}
+    assert {GPU: "gpu.nvidia.com"} == plan["mappedClasses"]
+
+
+@pytest.mark.parametrize("hard", ["0", "1"])
+def test_a_run_that_the_webhook_rejects_today_is_noted(tmp_path: Path, hard: str) -> None:
+    """It stopped prepare.sh and the first wave of the whole cluster."""
+    others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
+    team = [namespace("team", {LABEL: "true"}), *cron_job(SHARE), quota({KEY: hard})]
+    objects = [*nodes(), *others, *team]
+
+    plan = planned(tmp_path, objects)
+
+    assert "Namespace//team" not in held_objects(plan)
+    assert REFERENCE not in failed_before(tmp_path, objects)
+    assert "Prepare all the same" not in (tmp_path / "plan" / "prepare.sh").read_text()
+    text = "CronJob/team/night starts no pods today, since no line counts its claims (quotaNotCounted); "
+    notes = [note for note in plan["waves"][0]["notes"] if note.startswith(text)]
+    assert (hard == "0") is bool(notes)
+
+
 # --- rollouts -------------------------------------------------------------------------------------
 
 

@@ -358,7 +358,7 @@ def _check_claim_counts(
         pods = [pod for group in groups if group is not None for pod in group.pods]
         fails = (
             shortage.is_early
-            or shortage.namespace in wave.opted_in
+            or (shortage.namespace in wave.opted_in and not shortage.is_native)
             or any(str(node_of(pod)) in nodes for pod in pods)
         )
         reason, fix = describe_shortages([shortage])

@@ -78,6 +78,7 @@ def _shortages(
         mappings=plan.mapped_classes,
         taken_back={mapping.device_class for mapping in taken_back},
         version=question.version,
+        rejects_uncounted=question.options.quota is QuotaPolicy.DENY,
     )
     own = find_device_lines(prepared.cluster, lines)
     early = own.early if wave.wave == plan.waves[0].wave else ()

@@ -36,7 +36,7 @@ def planned_mappings(
         workloads: The cluster's workloads, without the mappings of charts.
         profiles: Driver to profile.
         drivers: The drivers that are installed by then.
-        unmoved: The workloads that never move, as `Kind/namespace/name`.
+        unmoved: The workloads with pods that never move, as `Kind/namespace/name`.
         opted_in: The namespaces that are opted in as a whole by the end.
     """
     classes = frozenset[str]().union(

@@ -69,13 +69,15 @@ def split_uncreated(
 ) -> tuple[list[str], list[Held]]:
     """Return the namespaces to be opted in, and those that are held, since ResourceQuotas let too few claims be created.
 
+    Native workloads that lack some are held by themselves.
+
     Args:
         namespaces: The namespaces that could be opted in.
         shortages: The lines that let too few be created, of all namespaces.
     """
     shortages_of: dict[str, list[ClaimShortage]] = {}
     for shortage in shortages:
-        if shortage.stops_pods:
+        if shortage.stops_pods and not shortage.is_native:
             shortages_of.setdefault(shortage.namespace, []).append(shortage)
     left, blocked = [], []
     for name in namespaces:

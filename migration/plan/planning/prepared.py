@@ -334,6 +334,7 @@ def planned_lines(
         taken_back={mapping.device_class for mapping in wide_mappings},
         version=question.version,
         converts_early=question.options.quota is QuotaPolicy.DENY,
+        rejects_uncounted=question.options.quota is QuotaPolicy.DENY,
     )
     return find_device_lines(cluster, lines)
 

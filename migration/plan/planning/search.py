@@ -82,7 +82,8 @@ class PreparedSearch(msgspec.Struct, frozen=True, kw_only=True):
             unmoved={
                 entry.object
                 for entry in waves.held
-                if switched.isdisjoint(live_nodes.get(entry.object, ()))
+                # Next pods of one without pods may come to switched nodes.
+                if (nodes := live_nodes.get(entry.object)) and switched.isdisjoint(nodes)
             },
             opted_in=stage.opted_in.union(*(wave.namespaces for wave in waves.waves)),
         )
