@@ -180,7 +180,7 @@ class _Member(NamedTuple):
             account: The quota.
             line: The line.
             is_added: The plan adds the line.
-            is_early: By its preparation alone, for a workload that is opted in.
+            is_early: The question is about its preparation alone, and a workload that is opted in.
         """
         is_concerned = self.is_opted_in if is_early else self.is_evicted or not self.is_opted_in
         if not is_concerned or not self.on(account, line, self.running + self.starting):

@@ -182,8 +182,8 @@ def pods_to_start(workload: AssessedWorkload, running: int) -> int:
     if running and _replicas(workload) is None and workload.key.kind != "CronJob":
         return 0
     own = workload.pods if not workload.members else 0
-    wanted = own or requested_pods(workload.result.source)
-    return max(max(wanted, 1) - running, 0)
+    replicas = own or requested_pods(workload.result.source)
+    return max(max(replicas, 1) - running, 0)
 
 
 def is_scaled_to_zero(workload: AssessedWorkload) -> bool:
@@ -192,7 +192,7 @@ def is_scaled_to_zero(workload: AssessedWorkload) -> bool:
 
 
 def _replicas(workload: AssessedWorkload) -> int | None:
-    """Return the number of replicas that a workload asks for; None for other kinds, and where it is not known."""
+    """Return the requested number of replicas; None for kinds without replicas, and for an unknown number."""
     if workload.result is None or workload.result.source.kind not in _SCALED_KINDS:
         return None
     replicas = mapping_at(workload.result.source.document, "spec").get("replicas")

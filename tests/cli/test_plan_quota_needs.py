@@ -1,13 +1,15 @@
 """`drawbridge plan` and `verify --before`: lines of ResourceQuotas for devices, and the needs of workloads."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from testing.builders import HAMI
 from testing.command import drawbridge
-from testing.documents import api_object, claim, namespace, resource_quota
+from testing.documents import api_object, claim, device_class, namespace, resource_quota
 from testing.migration import (
     GPU,
     SHARE,
@@ -15,6 +17,7 @@ from testing.migration import (
     device_quota,
     early_namespace,
     hami_node,
+    origin,
     plugin_node,
     workload,
 )
@@ -261,7 +264,7 @@ def test_lines_of_the_plan_count_before_its_wave(tmp_path: Path) -> None:
 def test_native_pods_count_on_the_class_that_the_plan_has_map_their_key(
     tmp_path: Path, hard: Mapping[str, str], *, is_held: bool
 ) -> None:
-    """They counted on the class of HAMi's chart, whose mapping the plan takes back."""
+    """They counted on the class of HAMi's chart, and the plan takes that mapping back."""
     chart = device_class(f"device.driver == '{HAMI}'", name=HAMI, extendedResourceName=GPU)
     others = [namespace("other"), *workload("share", SHARE, ["hami-0"], namespace="other")]
     whole = stateful_set("llm", WHOLE, ["gpu-0"])
@@ -282,7 +285,7 @@ def test_native_pods_count_on_the_class_that_the_plan_has_map_their_key(
 
 
 def test_a_workload_needs_as_many_pods_as_it_has_replicas(tmp_path: Path) -> None:
-    """Its pods of now were counted: three amid a rollout of two, and one where two are still to come."""
+    """Its pods of now were counted, such as three amid a rollout of two."""
     hard = quota({KEY: "3", SHARES: "2"})
     amid, lacking = (stateful_set("web", SHARE, ["hami-0"] * pods) for pods in (3, 1))
     for owner, replicas in ((amid[0], 2), (lacking[0], 3)):
@@ -320,7 +323,7 @@ def test_a_pod_that_is_being_deleted_needs_nothing(tmp_path: Path) -> None:
 
 def test_a_claim_of_a_pod_that_is_being_deleted_takes_nothing(tmp_path: Path) -> None:
     others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
-    objects = [*nodes(), *others, *early({KEY: "1", NVIDIA: "2"})]
+    objects = [*nodes(), *others, *early_namespace({KEY: "1", NVIDIA: "2"})]
     (pod,) = (
         entry
         for entry in objects
@@ -441,6 +444,16 @@ def test_a_rollout_that_a_line_has_no_room_for_is_noted(
         assert f"raise {line} of {REFERENCE} to 3, or set maxUnavailable: 1" in note
 
 
+@pytest.mark.parametrize(("hard", "is_noted"), [("4", True), ("5", False)])
+def test_rollouts_come_one_after_the_other(tmp_path: Path, hard: str, *, is_noted: bool) -> None:
+    own = [*workload("web", SHARE, ["hami-0"] * 2), *workload("chat", SHARE, ["hami-1"] * 2)]
+
+    plan = planned(tmp_path, [*nodes(), namespace("team"), *own, quota({KEY: "8", SHARES: hard})])
+
+    notes = [note for wave in plan["waves"] for note in wave["notes"] if "rollouts of" in note]
+    assert is_noted is any(SHARES in note for note in notes)
+
+
 def test_a_rollout_that_has_no_room_today_either_is_not_noted(tmp_path: Path) -> None:
     web = workload("web", SHARE, ["hami-0"] * 2)
 
@@ -472,6 +485,7 @@ def test_a_mapping_that_has_early_pods_count_on_a_full_line_is_told(tmp_path: Pa
 
     assert {GPU: "gpu.nvidia.com"} == plan["mappedClasses"]
     reason = held_objects(plan)["Namespace//team"]
+    assert "StatefulSet/team/early" not in held_objects(plan)
     text = f"{KEY} of {REFERENCE} (needed 1, used by others 0, hard 0) for StatefulSet/team/early"
     assert reason.startswith("pods are opted in already, and once prepare.sh ")
     assert reason.endswith(f"pods would be rejected: {text}")
@@ -507,7 +521,7 @@ def test_early_pods_of_a_workload_with_others_to_evict_stop_the_preparation(
 ) -> None:
     """Those on a node with a device plugin kept the script from stopping."""
     others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
-    objects = [*nodes(), *others, *early({KEY: "1", NVIDIA: "2"})]
+    objects = [*nodes(), *others, *early_namespace({KEY: "1", NVIDIA: "2"})]
     _, pod = copy.deepcopy(stateful_set("early", WHOLE, ["gpu-1"]))
     pod["metadata"]["name"] = "early-1"
     (owner,) = (entry for entry in objects if entry["kind"] == "StatefulSet")
@@ -669,14 +683,61 @@ def test_scopes_say_which_pods_count_on_a_line_of_keys(
 
 
 def test_lines_that_device_quotas_replace_are_not_compared(tmp_path: Path) -> None:
-    web = stateful_set("web", SHARE, ["hami-0"] * 2)
-    objects = [*nodes(), namespace("team"), *web, quota({KEY: "2"}), device_quota({"name": GPU})]
+    web, cron = stateful_set("web", SHARE, ["hami-0"] * 2), cron_job(SHARE)
+    own = quota({KEY: "3", SHARES: "8"})
+    objects = [*nodes(), namespace("team"), *web, *stateful_set("llm", WHOLE, ["gpu-0"]), own]
+    objects += [*cron, device_quota({"name": GPU})]
+    low = [entry if entry != own else quota({KEY: "0", SHARES: "8"}) for entry in objects]
+    assert KEY in str(held_objects(planned(tmp_path, low[:-1])))
+    assert KEY not in str(held_objects(planned(tmp_path, low)))
 
     plan = planned(tmp_path, objects)
 
     assert "Namespace//team" not in held_objects(plan)
     (number,) = (wave["wave"] for wave in plan["waves"] if "team" in wave["namespaces"])
     assert REFERENCE not in failed_before(tmp_path, objects, number)
+
+
+def test_pods_that_have_ended_count_on_no_line(tmp_path: Path) -> None:
+    llm, ended = stateful_set("llm", WHOLE, ["gpu-0"]), stateful_set("done", WHOLE, ["gpu-0"])[1]
+    del ended["metadata"]["ownerReferences"]
+    ended["status"] = {"phase": "Succeeded"}
+
+    plan = planned(tmp_path, [*nodes(), namespace("team"), *llm, ended, quota({KEY: "1"})])
+
+    assert "StatefulSet/team/llm" not in held_objects(plan)
+
+
+def test_claims_of_no_pod_use_a_line_today(tmp_path: Path) -> None:
+    """A run that they leave no room for is rejected today, so it holds nothing."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 1}}
+    others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
+    team = [namespace("team", {LABEL: "true"}), claim(request, name="kept", namespace="team")]
+    objects = [*nodes(), *others, *team, *cron_job(WHOLE), quota({KEY: "8", NVIDIA: "1"})]
+
+    plan = planned(tmp_path, objects)
+
+    assert "CronJob/team/night" not in str(held_objects(plan))
+    text = f"CronJob/team/night starts no pods today, since {NVIDIA} of {REFERENCE} is 1; "
+    assert any(note.startswith(text) for note in plan["waves"][0]["notes"])
+
+
+@pytest.mark.parametrize(("minor", "is_held"), [(34, False), (35, True)])
+def test_claims_count_on_lines_of_keys_from_a_version_on(
+    tmp_path: Path, minor: int, *, is_held: bool
+) -> None:
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 1}}
+    # A class that maps a name shows that the gate is on.
+    shown = device_class("true", name="other", extendedResourceName="example.com/other")
+    cluster = [origin(version=f"v1.{minor}.0"), shown, *nodes(), namespace("team")]
+    kept = claim(request, name="kept", namespace="team")
+
+    plan = planned(
+        tmp_path, [*cluster, kept, *stateful_set("llm", WHOLE, ["gpu-0"]), quota({KEY: "1"})]
+    )
+
+    text = f"{KEY} of {REFERENCE} (needed 1, used by others 1, hard 1)"
+    assert is_held is (text in held_objects(plan).get("StatefulSet/team/llm", ""))
 
 
 def test_a_line_of_claims_is_told_once(tmp_path: Path) -> None:

@@ -89,13 +89,13 @@ def split_uncreated(
     return left, blocked
 
 
-def with_early(held: Iterable[Held], shortages: Iterable[ClaimShortage]) -> list[Held]:
-    """Return what is held with the namespaces with pods that were opted in before a plan, and that it leaves no room for.
+def with_early(entries: Iterable[Held], shortages: Iterable[ClaimShortage]) -> list[Held]:
+    """Return held objects with the namespaces of early pods that a plan leaves no room for.
 
-    One that is held already has this reason beside its own.
+    Pods that were opted in before the plan are early. One that is held already has this reason beside its own.
 
     Args:
-        held: The objects that have a reason already.
+        entries: The objects that have a reason already.
         shortages: The lines that are too low, as what the plan prepares has these pods count on them.
     """
     shortages_of: dict[str, list[ClaimShortage]] = {}
@@ -104,7 +104,7 @@ def with_early(held: Iterable[Held], shortages: Iterable[ClaimShortage]) -> list
             shortages_of.setdefault(f"Namespace//{shortage.namespace}", []).append(shortage)
     changed = [
         _stopping(entry, own) if (own := shortages_of.pop(entry.object, None)) else entry
-        for entry in held
+        for entry in entries
     ]
     return [
         *changed,
@@ -115,15 +115,15 @@ def with_early(held: Iterable[Held], shortages: Iterable[ClaimShortage]) -> list
     ]
 
 
-def _stopping(held: Held, shortages: Iterable[ClaimShortage]) -> Held:
-    """Return what is held with lines that have `prepare.sh` stop, and that its reason may name already."""
-    reason, fix = held.reason, held.fix
-    untold = [entry for entry in shortages if entry.text not in reason]
+def _stopping(entry: Held, shortages: Iterable[ClaimShortage]) -> Held:
+    """Return a held object with lines that have `prepare.sh` stop; its reason may name them already."""
+    reason, fix = entry.reason, entry.fix
+    untold = [shortage for shortage in shortages if shortage.text not in reason]
     if untold:
         more, more_fix = describe_shortages(untold)
         reason = "; ".join(filter(None, (reason, more)))
         fix = "; ".join(filter(None, (fix, more_fix)))
-    return msgspec.structs.replace(held, reason=reason, fix=fix, stops_preparation=True)
+    return msgspec.structs.replace(entry, reason=reason, fix=fix, stops_preparation=True)
 
 
 def invalid_name(reference: str) -> Held:
