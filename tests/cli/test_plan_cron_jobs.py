@@ -83,3 +83,57 @@ def test_a_cron_job_of_unknown_devices_waits_for_nodes_that_take_its_pods(tmp_pa
 
     assert {} == notes(planned(tmp_path, [*objects, cron_job({GPU: "1.5"}, "c")]))
     assert [1] == [*notes(planned(tmp_path, [*objects, cron_job({GPU: "1.5"})]))]
+
+
+MIXED: Final = [plugin_node("gpu-0"), plugin_node("gpu-1"), *SHARES]
+
+
+def of_one_node_each(tmp_path: Path, *objects: dict[str, Any]) -> dict[str, Any]:
+    """Return the plan of a cluster of NVIDIA's plugin and of HAMi, with waves of one node."""
+    plan = planned(tmp_path, [*MIXED, namespace("team"), *objects], "--wave-nodes", 1)
+    assert 4 == len(plan["waves"])
+    return plan
+
+
+def test_the_runs_of_a_native_cron_job_may_begin_on_nodes_of_hami(tmp_path: Path) -> None:
+    """These offer shares under the name of its key, and their waves were not named."""
+    others = [
+        namespace("o"),
+        *workload("share", dict(SHARE), ["hami-0"], namespace="o"),
+        *workload("whole", {GPU: "1"}, ["gpu-0"], namespace="o"),
+    ]
+
+    assert (
+        "of each wave between two runs"
+        in notes(of_one_node_each(tmp_path, *others, cron_job({GPU: "1"})))[1]
+    )
+
+
+def test_a_native_cron_job_waits_beyond_the_opt_in_of_its_namespace(tmp_path: Path) -> None:
+    """Its runs get no claims, so they begin on nodes of any wave."""
+    others = [
+        *workload("share", dict(SHARE), ["hami-0"]),
+        *workload("whole", {GPU: "1"}, ["gpu-0"]),
+    ]
+
+    plan = of_one_node_each(tmp_path, *others, cron_job({GPU: "1"}))
+
+    (opted_in,) = (wave["wave"] for wave in plan["waves"] if wave["namespaces"])
+    assert opted_in < 4
+    assert notes(plan)[1].endswith("set suspend to false after wave 4")
+
+
+def test_a_cron_job_waits_for_the_wave_of_its_run(tmp_path: Path) -> None:
+    """Its template selects another node since, and the run is there still."""
+    nodes = [plugin_node(f"gpu-{number}", pool="ab"[number]) for number in range(2)]
+    service = workload("web", {GPU: "1"}, ["gpu-0", "gpu-1"])
+    cron = cron_job({GPU: "1"}, "b")
+    (job, pod) = workload("nightly-1", {GPU: "1"}, ["gpu-0"], kind="Job")
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "controller": True}
+    job["apiVersion"] = "batch/v1"
+    job["metadata"]["ownerReferences"] = [{**owner, "uid": "nightly"}]
+    pod["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1"
+
+    plan = planned(tmp_path, [*nodes, *service, cron, job, pod], "--wave-nodes", 1)
+
+    assert "of each wave between two runs" in notes(plan)[1]

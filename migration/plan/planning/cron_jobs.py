@@ -36,7 +36,8 @@ def with_cron_jobs(
         waves: The waves, in order.
         cluster: The cluster with its workloads.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
-        usable: Workload to the nodes that its pods may use today.
+        usable: Workload to the nodes with devices of its classes that its pods may use today. They may begin on others that
+            offer their keys, too.
     """
     notes: dict[int, list[str]] = {}
     eligible = EligibleNodes(cluster)
@@ -45,7 +46,7 @@ def with_cron_jobs(
         schedule = _schedule(group) if group is not None else ""
         if group is None or not schedule:
             continue
-        nodes = usable.get(workload.key.reference, frozenset())
+        nodes = usable.get(workload.key.reference, frozenset()) | eligible.offering(workload)
         if workload.result is None:
             nodes = _taking(group, eligible)
         if numbers := _touching(workload, nodes | _own_nodes(group), waves):

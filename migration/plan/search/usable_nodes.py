@@ -81,6 +81,11 @@ class EligibleNodes:
             for name in names
         )
 
+    def offering(self, workload: AssessedWorkload) -> frozenset[str]:
+        """Return the nodes that take the pods of a workload, volumes aside, and offer each of its device keys today."""
+        taking = self.taking(workload)
+        return frozenset(name for name in taking if self.offers(workload.keys, (name,)))
+
     def rejection(self, workload: AssessedWorkload, name: str) -> str:
         """Return the reason that a node does not take the pods of a workload; empty if it does."""
         pod = self.pod_of(workload)
