@@ -196,8 +196,8 @@ note_guards() {
     drain*) drained="$drained$2 " ;;
     cordon*) for node in "${@:2}"; do note_cordoned "$node"; done ;;
     'annotate node')
-      guarded="$(printf '%s' "$guarded" | grep -v "^$node " || true)"$'\n'
-      guarded_before="$(printf '%s' "$guarded_before" | grep -v "^$node " || true)"$'\n'
+      guarded="$(find_lines -v -e "^${node//./[.]} " -e '^$' <<<"$guarded")"$'\n'
+      guarded_before="$(find_lines -v -e "^${node//./[.]} " -e '^$' <<<"$guarded_before")"$'\n'
       for word in "$@"; do
         case "$word" in *=true) word="${word%=true}" ;; *) continue ;; esac
         if has_annotation "$node" "$word"; then before="$before $word"; else marks="$marks $word-"; fi

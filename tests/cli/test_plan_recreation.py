@@ -461,3 +461,21 @@ def test_a_bare_pod_with_claims_on_a_switched_node_is_left_alone_by_a_plan_made_
     assert [["hami-1"]] == [[entry["name"] for entry in wave["nodes"]] for wave in plan["waves"]]
     assert {} == bare_notes(plan)
     assert "solo" not in script(tmp_path, "switch", 1)
+
+
+def test_a_bare_pod_that_runs_to_its_end_is_not_applied_again_with_its_opt_in(
+    tmp_path: Path,
+) -> None:
+    """It has device keys until it ends, so its GPU is not free for others before the wave of its node."""
+    pod = bare("hami-0")
+    pod["spec"]["restartPolicy"] = "Never"
+    pod["status"] = {"phase": "Running"}
+    nodes = [hami_node("hami-0"), hami_node("hami-1"), namespace("team")]
+
+    plan = planned(tmp_path, [*nodes, pod], "--wave-nodes", 1)
+
+    assert {} == bare_notes(plan)
+    first, last = plan["waves"]
+    assert ["hami-1", "hami-0"] == [wave["nodes"][0]["name"] for wave in (first, last)]
+    assert [1, 2] == [first[name]["after"] for name in ("freeForKeys", "freeForClaims")]
+    assert ["Pod/team/solo-0"] == [work["pod"] for work in last["work"]]

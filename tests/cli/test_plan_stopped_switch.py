@@ -46,6 +46,25 @@ def test_the_last_node_comes_after_its_namespace(
     assert {} == held_objects(plan)
 
 
+def test_a_wave_of_a_namespace_alone_keeps_a_node_to_spare_where_one_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    """Today its pods have another node of HAMi if theirs is lost, and with claims they have the switched one alone."""
+    old = [hami_node("hami-1"), hami_node("hami-2")]
+    for entry in old:
+        entry["metadata"]["labels"]["nvidia.com/cuda.driver-version.major"] = "500"
+    others = [entry for entry in stopped(SHARE) if entry["metadata"]["name"] != "hami-1"]
+
+    assert [([], ["team-0"])] == waves(planned(tmp_path, [*others, *old]))
+    plan = planned(tmp_path, [*others, *old], "--spare-nodes", 1)
+
+    assert [] == plan["waves"]
+    assert (
+        "1 of Deployment/team-0/web, once hami-0 is lost"
+        in (held_objects(plan)["Namespace//team-0"])
+    )
+
+
 def test_a_namespace_that_fits_alone_moves_before_one_that_does_not(tmp_path: Path) -> None:
     """Its pods get the only GPU of the switched node, and the other pod keeps its node."""
     larger = {**SHARE, "nvidia.com/gpumem": "39000"}
