@@ -14,6 +14,7 @@ from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
+from migration.plan.facts.ready_pods import node_of
 from migration.plan.model.plan import Wave
 from migration.plan.search.usable_nodes import EligibleNodes
 
@@ -88,8 +89,7 @@ def _taking(group: Workload, eligible: EligibleNodes) -> frozenset[str]:
 
 def _own_nodes(group: Workload) -> frozenset[str]:
     """Return the nodes of the pods of a workload."""
-    names = (mapping_at(pod.document, "spec").get("nodeName") for pod in group.pods)
-    return frozenset(name for name in names if isinstance(name, str) and name)
+    return frozenset(name for name in map(node_of, group.pods) if isinstance(name, str) and name)
 
 
 def _note(workload: AssessedWorkload, schedule: str, which: str, *, last: int) -> str:

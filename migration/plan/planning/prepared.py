@@ -38,6 +38,7 @@ from migration.plan.facts.quota_files import (
     early_quota_namespaces,
     removable_lines,
 )
+from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.rollouts import divisible_workloads
 from migration.plan.facts.volumes import Volumes
 from migration.plan.facts.work import bound_pods, read_work, starts_pods
@@ -394,5 +395,4 @@ def _named_nodes(groups: Iterable[Workload]) -> dict[PodKey, tuple[NodeSelector]
 
 
 def _nodes_of(workload: Workload) -> list[str]:
-    nodes = (mapping_at(pod.document, "spec").get("nodeName") for pod in workload.pods)
-    return [node if isinstance(node, str) else "" for node in nodes]
+    return [node if isinstance(node, str) else "" for node in map(node_of, workload.pods)]
