@@ -156,14 +156,6 @@ def is_handled(key: str, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) 
     return key in names or key.startswith(prefixes)
 
 
-def find_unhandled(
-    names: Iterable[str], vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
-) -> Iterator[str]:
-    """Yield the resource names that belong to no vocabulary."""
-    keys, prefixes, _ = _all_keys(vocabularies)
-    return (name for name in names if not (name in keys or name.startswith(prefixes)))
-
-
 def vendor_owners(keys: Iterable[str], vocabularies: Mapping[str, Vocabulary]) -> Mapping[str, str]:
     """Return each key of a device of another vendor than NVIDIA to the first such vocabulary that handles it."""
     names, prefixes, _ = _keys_of_vendors(vocabularies)

@@ -131,8 +131,13 @@ def _unhandled_resources(
     resources: dict[str, FieldPath] = {}
     for path, container in containers(pod):
         for section, amounts in (("limits", container.limits), ("requests", container.requests)):
-            for key in arbiter.find_unhandled(amounts, vocabularies):
-                if "/" in key and key not in extended_resources and key not in resources:
+            for key in amounts:
+                if (
+                    "/" in key
+                    and key not in extended_resources
+                    and key not in resources
+                    and not arbiter.is_handled(key, vocabularies)
+                ):
                     resources[key] = path.child("resources", section).key(key)
     return resources
 
