@@ -9,25 +9,20 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from answers.model.kubernetes_version import counts_extended, parse_version
 from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.claim_counts import ClaimShortage, find_claim_shortages, surge_of
 from migration.assessment.device_needs import (
-    Account,
-    Counting,
     NamespaceObjects,
-    PodCharge,
+    PodsToCome,
+    TodaysLines,
     accounts_by_namespace,
     charge_of_next_pod,
-    charge_of_pod_today,
-    counting_of,
-    is_scaled_to_zero,
+    countings_of,
+    devices_in_use,
     objects_by_namespace,
     opted_in_workloads,
-    planned_use,
-    pods_to_start,
     running_pods,
 )
 from migration.assessment.node_devices import Source
@@ -37,7 +32,9 @@ from migration.assessment.outcomes import (
     mapped_classes,
     native_namespaces,
 )
+from migration.assessment.quota_conversion import knows_use
 from migration.assessment.replaced_lines import convert_plan_quotas, planned_objects
+from quotas.resource_quotas.usage import Account, Counting, PodCharge, sum_on
 from translation.cluster.snapshot import QuotaPolicy, TranslationOptions
 from translation.profiles.profile import Profile
 
@@ -47,8 +44,6 @@ _NOT_STARTED: Final = (
 _STARTS_NO_MORE: Final = (
     "{} starts no more pods today, since {}; no line for its claims has room for them, either"
 )
-_UNCOUNTED: Final = "no line counts its claims (quotaNotCounted)"
-_NO_REPLICAS: Final = "it has no replicas"
 
 
 class DeviceLines(NamedTuple):
@@ -109,10 +104,15 @@ def with_quota_lines(
         return cluster
     counts = tuple(find_claim_shortages(cluster.workloads, cluster.state))
     mappings = mapped_classes(cluster.workloads)
-    planned = objects
+    planned, rejects_uncounted = objects, options.quota is QuotaPolicy.DENY
     if cluster.converts_quotas:
+        use = None
+        if knows_use(objects, ()):
+            use = devices_in_use(
+                *(cluster, objects, namespace, mappings), rejects_uncounted=rejects_uncounted
+            )
         quotas = convert_plan_quotas(
-            *(objects, profiles, options, namespace, planned_use(cluster, objects)),
+            *(objects, profiles, options, namespace, use),
             later_mappings={name: key for key, name in mappings.items()},
             replaced_lines=cluster.replaced_lines,
             left_namespaces=native_namespaces(cluster.workloads),
@@ -126,8 +126,8 @@ def with_quota_lines(
             namespace=namespace,
             mappings=mappings,
             version=cluster.version,
-            converts_early=options.quota is QuotaPolicy.DENY,
-            rejects_uncounted=options.quota is QuotaPolicy.DENY,
+            converts_early=rejects_uncounted,
+            rejects_uncounted=rejects_uncounted,
         ),
     )
     return msgspec.structs.replace(
@@ -212,8 +212,9 @@ class _Comparison:
 
     def __init__(
         self,
-        accounts: tuple[Sequence[Account], Sequence[Account]],
-        countings: tuple[Counting, Counting],
+        todays_lines: TodaysLines,
+        accounts: Sequence[Account],
+        counting: Counting,
         objects: NamespaceObjects,
         *,
         rejects_uncounted: bool = True,
@@ -221,21 +222,16 @@ class _Comparison:
         """Begin with the objects of a namespace.
 
         Args:
-            accounts: Its quotas of today, and those of the plan.
-            countings: The counting of today, and that of the plan.
+            todays_lines: Its lines of today.
+            accounts: Its quotas of the plan.
+            counting: The counting of the plan.
             objects: Its pods and claims.
             rejects_uncounted: The webhook rejects pods with claims that no line counts.
         """
         self._rejects_uncounted = rejects_uncounted
-        self._today, self._after = accounts
-        self._counting, self._later = countings
+        self._today, self._after = todays_lines, accounts
+        self._later = counting
         self._objects = objects
-        now = objects.all_charges(self._counting)
-        self._used_today = {
-            (account.reference, line): _sum_on(now, account, line)
-            for account in self._today
-            for line in account.hard
-        }
 
     def lines(
         self,
@@ -255,13 +251,12 @@ class _Comparison:
         reasons: list[tuple[_Member, str]] = []
         for workload in workloads:
             is_opted_in = workload.key.reference in opted_in
-            member, reason = self.member(workload, nodes, is_opted_in=is_opted_in)
+            member, coming = self.member(workload, nodes, is_opted_in=is_opted_in)
             members.append(member)
             if member.starting:
-                charge = charge_of_pod_today(workload, self._counting, is_opted_in=is_opted_in)
-                starts.append((charge, member.starting))
-            if reason:
-                reasons.append((member, reason))
+                starts.append((coming.charge, member.starting))
+            if coming.reason:
+                reasons.append((member, coming.reason))
         totals = self.totals(members)
         not_started = {
             reference: (_STARTS_NO_MORE if member.running else _NOT_STARTED).format(
@@ -280,8 +275,8 @@ class _Comparison:
 
     def member(
         self, workload: AssessedWorkload, nodes: Collection[str], *, is_opted_in: bool
-    ) -> tuple[_Member, str]:
-        """Return a workload with its pods, and the reason that it starts none today; empty if it may start some.
+    ) -> tuple[_Member, PodsToCome]:
+        """Return a workload with its pods, and those that it starts today.
 
         Args:
             workload: The workload.
@@ -291,42 +286,28 @@ class _Comparison:
         pods = self._objects.pods
         names = [name for name in workload.members if name in pods]
         running = running_pods(workload, pods)
-        starting, surge, reason = pods_to_start(workload, running), surge_of(workload), ""
         charge = charge_of_next_pod(workload, self._later)
-        today = charge_of_pod_today(workload, self._counting, is_opted_in=is_opted_in)
-        if starting and self._excess([(today, starting)]):
-            reason = self._excess([(today, 1)])
-            starting = 0 if reason else 1
-        elif is_opted_in and self._rejects_uncounted and starting and self._is_uncounted(charge):
-            starting, reason = 0, _UNCOUNTED
-        elif is_scaled_to_zero(workload):
-            starting, reason = 0, _NO_REPLICAS
+        is_rejected = is_opted_in and self._rejects_uncounted and self._is_uncounted(charge)
+        coming = self._today.pods_to_come(
+            workload, running, is_opted_in=is_opted_in, is_rejected=is_rejected
+        )
+        surge = surge_of(workload)
         member = _Member(
             workload=workload,
             charge=charge,
-            now=self._objects.charges(names, self._counting),
+            now=self._objects.charges(names, self._today.counting),
             later=self._objects.charges(names, self._later),
             running=running,
-            starting=starting,
-            surge=0 if surge and self._excess([(today, surge)]) else surge,
+            starting=0 if coming.reason else coming.number,
+            surge=0 if surge and self._today.excess([(coming.charge, surge)]) else surge,
             is_opted_in=is_opted_in,
             is_evicted=any(pods[name].spec.node_name in nodes for name in names),
         )
-        return member, reason
-
-    def _excess(self, charges: Iterable[tuple[PodCharge, int]]) -> str:
-        """Explain the excess of pods over a line of today, beside the present ones; empty without any."""
-        own = tuple(charges)
-        for account in self._today:
-            for line, hard in account.hard.items():
-                amount = _sum(charge.on(account.quota, line) * pods for charge, pods in own)
-                if amount > ZERO and self._used_today[account.reference, line] + amount > hard:
-                    return f"{line} of {account.reference} is {hard}"
-        return ""
+        return member, coming
 
     def _is_uncounted(self, charge: PodCharge) -> bool:
         """Return True if a pod counts on a line that the plan adds, and that no quota has today."""
-        counted = {line for account in self._today for line in account.hard}
+        counted = self._today.names
         return any(
             line not in counted and charge.on(account.quota, line) > ZERO
             for account in self._after
@@ -341,7 +322,7 @@ class _Comparison:
         others = [*self._objects.charges(names, self._later), self._objects.unowned(self._later)]
         return {
             (account.reference, line): _Total(
-                used=_sum_on(others, account, line),
+                used=sum_on(others, account, line),
                 running=_sum(member.running_on(account, line) for member in own),
             )
             for account in self._after
@@ -366,10 +347,10 @@ class _Comparison:
         """
         # Those that never run at once today do not have to later.
         join: Callable[[Iterable[Quantity]], Quantity] = _sum
-        if self._excess(todays_starts):
+        if self._today.excess(todays_starts):
             join = _largest
         todays_lines = {
-            (account.reference, line) for account in self._today for line in account.hard
+            (account.reference, line) for account in self._today.accounts for line in account.hard
         }
         for account in self._after:
             for line, hard in account.hard.items():
@@ -426,22 +407,12 @@ def find_device_lines(cluster: AssessedCluster, question: LinesQuestion) -> Devi
     after = accounts_by_namespace(question.planned, question.namespace)
     if not after:
         return DeviceLines()
-    today = accounts_by_namespace(question.objects, question.namespace)
-    is_extended = counts_extended(parse_version(question.version))
-    classes, mappings = cluster.state.classes, question.mappings
-    # A class may have the name already, where the preparation has been run.
-    unmapped = {
-        name: ""
-        for key, name in mappings.items()
-        if name in classes and classes[name].spec.extended_resource_name == key
-    }
-    planned = {**dict.fromkeys(question.taken_back, ""), **{mappings[key]: key for key in mappings}}
-    countings = (
-        counting_of(classes, unmapped, counts_extended=is_extended),
-        counting_of(classes, planned, counts_extended=is_extended),
+    today, later = countings_of(
+        cluster.state.classes, question.mappings, question.taken_back, question.version
     )
     nodes = {node.node for node in cluster.nodes if node.legacy and node.source is not Source.DRA}
     objects = objects_by_namespace(cluster.state, after.keys())
+    accounts = accounts_by_namespace(question.objects, question.namespace)
     workloads: dict[str, list[AssessedWorkload]] = {}
     for workload in cluster.workloads:
         if workload.result is not None and workload.key.namespace in after:
@@ -449,8 +420,9 @@ def find_device_lines(cluster: AssessedCluster, question: LinesQuestion) -> Devi
     opted_in = opted_in_workloads(question.objects, cluster.state.namespaces, question.namespace)
     by_namespace = [
         _Comparison(
-            (today.get(namespace, ()), after[namespace]),
-            countings,
+            TodaysLines(accounts.get(namespace, ()), objects[namespace], today),
+            after[namespace],
+            later,
             objects[namespace],
             rejects_uncounted=question.rejects_uncounted,
         ).lines(own, nodes, opted_in)
@@ -476,7 +448,3 @@ def _sum(amounts: Iterable[Quantity]) -> Quantity:
 
 def _largest(amounts: Iterable[Quantity]) -> Quantity:
     return max(amounts, default=ZERO)
-
-
-def _sum_on(charges: Iterable[PodCharge], account: Account, line: str) -> Quantity:
-    return _sum(charge.on(account.quota, line) for charge in charges)

@@ -7,29 +7,23 @@ claim of a native pod, which counts on the line of the class alone, as the pod h
 Source: k8s.io/kubernetes v1.37.1, pkg/quota/v1/evaluator/core, resource_claims.go, addExtendedResourceQuota.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
-from allocator.pods.extended_resource_claim import (
-    ANNOTATION,
-    extended_resource_claim,
-    mapped_resources,
-)
+from allocator.pods.extended_resource_claim import extended_resource_claim, mapped_resources
 from answers.model.cluster_state import ClusterState
+from answers.model.kubernetes_version import counts_extended, parse_version
 from answers.model.objects import decode_objects, of_kind
 from answers.model.views import decode_view
 from kube.api.core import FINISHED_PHASES, Pod, ResourceQuota
-from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClaim, DeviceClass, ResourceClaim
 from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL
 from kube.quantity import ZERO, Quantity
 from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.capacity import release_claims
 from migration.assessment.claim_counts import surge_of
 from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import (
@@ -39,89 +33,57 @@ from migration.assessment.outcomes import (
     translated_pod,
 )
 from migration.assessment.quota_amounts import DeviceUse, NamespaceUse, Start
-from migration.assessment.quota_conversion import knows_use
 from migration.assessment.workloads import requested_pods
-from quotas.resource_quotas.scopes import PodScopes, Quota, quota_of, scopes_of
+from quotas.resource_quotas.scopes import devices_of_class, quota_of, scopes_of
 from quotas.resource_quotas.usage import (
     CLAIM_COUNT,
-    DEVICES_OF_CLASS,
-    REQUESTS,
-    Usage,
-    claim_usage,
+    Account,
+    Counting,
+    PodCharge,
+    added_usage,
+    charge_of_keys,
+    class_devices,
+    counting_of,
     is_of_devices,
     pod_usage,
     subtract_usage,
+    sum_on,
 )
 from translation.cluster.snapshot import TranslationSnapshot
 
+_UNCOUNTED: Final = "no line counts its claims (quotaNotCounted)"
+_NO_REPLICAS: Final = "it has no replicas"
 _SCALED_KINDS: Final = frozenset(
     {"Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"}
 )
 
 
-class Counting(msgspec.Struct, frozen=True):
-    """The counting of claims by the quotas of a cluster.
-
-    Attributes:
-        classes: Name to DeviceClass.
-        mapped: Resource name to the DeviceClass that maps it.
-        counts_extended: Claims count on the lines of resource names, as from Kubernetes 1.35 on.
-    """
-
-    classes: Mapping[str, DeviceClass]
-    mapped: Mapping[str, str]
-    counts_extended: bool = True
-
-    def usage(self, claim: ResourceClaim) -> Usage:
-        """Return the usage of a claim; a pod with extended resources has paid for its own already."""
-        usage = self.of_devices(claim.spec.devices)
-        if (claim.metadata.annotations or {}).get(ANNOTATION) != "true":
-            return usage
-        return {line: amount for line, amount in usage.items() if not line.startswith(REQUESTS)}
-
-    def of_devices(self, devices: DeviceClaim) -> Usage:
-        """Return the usage of the devices of a claim."""
-        return claim_usage(devices, self.classes, counts_extended=self.counts_extended)
-
-
-def counting_of(
-    classes: Mapping[str, DeviceClass], mappings: Mapping[str, str], *, counts_extended: bool
-) -> Counting:
-    """Return the counting of a cluster with other mappings of its classes.
+def countings_of(
+    classes: Mapping[str, DeviceClass],
+    mappings: Mapping[str, str],
+    taken_back: Iterable[str],
+    version: str,
+) -> tuple[Counting, Counting]:
+    """Return the counting of a cluster before a plan is prepared, and the one after it.
 
     Args:
         classes: Name to DeviceClass.
-        mappings: DeviceClass to the resource name that it maps in place of its own; empty for none.
-        counts_extended: Claims count on the lines of resource names.
+        mappings: Resource name to the DeviceClass that the plan has map it.
+        taken_back: The DeviceClasses that lose the resource name which they map today.
+        version: The API server's version; empty if it is not known.
     """
-    changed = dict(classes)
-    for name, resource in mappings.items():
-        own = changed.get(name) or DeviceClass()
-        changed[name] = msgspec.structs.replace(
-            own,
-            metadata=msgspec.structs.replace(own.metadata, name=name),
-            spec=msgspec.structs.replace(own.spec, extended_resource_name=resource or None),
-        )
-    return Counting(changed, extended_resources(changed.values()), counts_extended)
-
-
-class PodCharge(NamedTuple):
-    """The amounts that quotas count of a pod.
-
-    Attributes:
-        own: Those of its extended resources.
-        scopes: The scopes that match it.
-        claims: Those of its claims, which quotas with scopes do not count.
-    """
-
-    own: Usage
-    scopes: PodScopes
-    claims: Usage
-
-    def on(self, quota: Quota, line: str) -> Quantity:
-        """Return the amount that counts on a line of a quota."""
-        amount = self.own.get(line, ZERO) if quota.counts(self.scopes) else ZERO
-        return amount if quota.scopes else amount + self.claims.get(line, ZERO)
+    is_extended = counts_extended(parse_version(version))
+    # A class may have the name already, where the preparation has been run.
+    unmapped = {
+        name: ""
+        for key, name in mappings.items()
+        if name in classes and classes[name].spec.extended_resource_name == key
+    }
+    planned = {**dict.fromkeys(taken_back, ""), **{mappings[key]: key for key in mappings}}
+    return (
+        counting_of(classes, unmapped, counts_extended=is_extended),
+        counting_of(classes, planned, counts_extended=is_extended),
+    )
 
 
 def charge_of_next_pod(workload: AssessedWorkload, counting: Counting) -> PodCharge:
@@ -146,11 +108,6 @@ def charge_of_pod_today(
     if workload.outcome is Outcome.NATIVE and workload.keys <= counting.mapped.keys():
         return _native_charge(workload, counting)
     return _translated_charge(workload, counting)
-
-
-def charge_of_keys(pod: Pod) -> PodCharge:
-    """Return the amounts of a pod without its claims."""
-    return PodCharge(pod_usage(pod), scopes_of(pod), {})
 
 
 def running_pods(workload: AssessedWorkload, live: Collection[tuple[str, str]]) -> int:
@@ -197,14 +154,6 @@ def _replicas(workload: AssessedWorkload) -> int | None:
         return None
     replicas = mapping_at(workload.result.source.document, "spec").get("replicas")
     return replicas if isinstance(replicas, int) else None
-
-
-class Account(NamedTuple):
-    """A ResourceQuota with its lines for devices."""
-
-    reference: str
-    quota: Quota
-    hard: Mapping[str, Quantity]
 
 
 def accounts_by_namespace(
@@ -256,11 +205,13 @@ class NamespaceObjects(msgspec.Struct, frozen=True, kw_only=True):
         pods: The pods that have not ended, and are not being deleted, by namespace and name.
         claims_of: Pod to its claims.
         claims: The claims of no pod.
+        are_files: They are of files without pods, not of a cluster.
     """
 
     pods: dict[tuple[str, str], Pod] = msgspec.field(default_factory=dict)
     claims_of: dict[tuple[str, str], list[ResourceClaim]] = msgspec.field(default_factory=dict)
     claims: list[ResourceClaim] = msgspec.field(default_factory=list)
+    are_files: bool = False
 
     def charges(self, names: Collection[tuple[str, str]], counting: Counting) -> list[PodCharge]:
         """Return the amounts of pods with their claims.
@@ -273,8 +224,15 @@ class NamespaceObjects(msgspec.Struct, frozen=True, kw_only=True):
         for name in sorted(names):
             pod = self.pods.get(name, Pod())
             usages = [counting.usage(claim) for claim in self.claims_of.get(name, ())]
-            charges.append(charge_of_keys(pod)._replace(claims=_added(usages)))
+            charges.append(charge_of_keys(pod)._replace(claims=added_usage(usages)))
         return charges
+
+    def claims_but_of(self, names: Collection[tuple[str, str]]) -> Iterator[ResourceClaim]:
+        """Yield the claims of no pod, and those of all pods but some."""
+        yield from self.claims
+        for name, claims in self.claims_of.items():
+            if name not in names:
+                yield from claims
 
     def all_charges(self, counting: Counting) -> list[PodCharge]:
         """Return the amounts of all pods and claims."""
@@ -283,7 +241,7 @@ class NamespaceObjects(msgspec.Struct, frozen=True, kw_only=True):
 
     def unowned(self, counting: Counting) -> PodCharge:
         """Return the amounts of the claims of no pod."""
-        usage = _added(counting.usage(claim) for claim in self.claims)
+        usage = added_usage(counting.usage(claim) for claim in self.claims)
         return charge_of_keys(Pod())._replace(claims=usage)
 
 
@@ -291,7 +249,8 @@ def objects_by_namespace(
     state: ClusterState, namespaces: Collection[str]
 ) -> Mapping[str, NamespaceObjects]:
     """Return namespace to its pods and claims."""
-    objects = {namespace: NamespaceObjects() for namespace in namespaces}
+    are_files = not state.pods
+    objects = {namespace: NamespaceObjects(are_files=are_files) for namespace in namespaces}
     leaving = {name for name, pod in state.pods.items() if _is_leaving(pod)}
     for name, pod in _live_pods(state).items():
         if name[0] in objects:
@@ -324,65 +283,183 @@ def _is_leaving(pod: Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None
 
 
+class PodsToCome(NamedTuple):
+    """The pods that a workload lacks or starts later.
+
+    Attributes:
+        charge: The amounts that quotas count of one if it starts today.
+        number: The number of pods.
+        reason: The reason that it starts none of them today; empty if it may.
+    """
+
+    charge: PodCharge
+    number: int
+    reason: str
+
+
+class TodaysLines:
+    """The lines for devices of the quotas that a namespace has today, with what its pods and claims use of them."""
+
+    def __init__(
+        self, accounts: Sequence[Account], objects: NamespaceObjects, counting: Counting
+    ) -> None:
+        """Begin with the quotas and the objects of a namespace.
+
+        Args:
+            accounts: The quotas.
+            objects: The pods and claims.
+            counting: The counting of today.
+        """
+        self.accounts, self.counting = accounts, counting
+        now = objects.all_charges(counting) if accounts else []
+        self._used = {
+            (account.reference, line): sum_on(now, account, line)
+            for account in accounts
+            for line in account.hard
+        }
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The lines of all its quotas."""
+        return frozenset(line for account in self.accounts for line in account.hard)
+
+    def excess(self, charges: Iterable[tuple[PodCharge, int]]) -> str:
+        """Explain the excess of pods over a line, beside the present ones; empty without any."""
+        own = tuple(charges)
+        for account in self.accounts:
+            for line, hard in account.hard.items():
+                amount = sum((charge.on(account.quota, line) * pods for charge, pods in own), ZERO)
+                if amount > ZERO and self._used[account.reference, line] + amount > hard:
+                    return f"{line} of {account.reference} is {hard}"
+        return ""
+
+    def pods_to_come(
+        self, workload: AssessedWorkload, running: int, *, is_opted_in: bool, is_rejected: bool
+    ) -> PodsToCome:
+        """Return the pods that a workload starts beside those that there are: all that it lacks, or one if all are too many.
+
+        Args:
+            workload: The workload.
+            running: The number of pods that it has and keeps.
+            is_opted_in: Its next pods get claims by a label of today.
+            is_rejected: The webhook rejects them, since no line counts their claims.
+        """
+        charge = charge_of_pod_today(workload, self.counting, is_opted_in=is_opted_in)
+        number, reason = pods_to_start(workload, running), ""
+        if number and self.excess([(charge, number)]):
+            number, reason = 1, self.excess([(charge, 1)])
+        elif number and is_rejected:
+            reason = _UNCOUNTED
+        elif is_scaled_to_zero(workload):
+            reason = _NO_REPLICAS
+        return PodsToCome(charge, number, reason)
+
+
 def devices_in_use(
-    workloads: Iterable[AssessedWorkload], state: ClusterState
+    cluster: AssessedCluster,
+    objects: Sequence[SourceObject],
+    namespace: str,
+    mappings: Mapping[str, str] = {},
+    taken_back: Iterable[str] = (),
+    *,
+    rejects_uncounted: bool = True,
 ) -> dict[str, NamespaceUse]:
     """Return namespace to the devices of all pods with keys, those to come, and those of the claims of all others.
 
-    A ResourceQuota counts all of them once these pods have claims. Of alternatives the largest counts.
-    """
-    own = tuple(workloads)
-    members = frozenset[tuple[str, str]]().union(*(workload.members for workload in own))
-    live, with_pods = _live_pods(state), {namespace for namespace, _ in members}
-    uses: dict[str, list[tuple[frozenset[str], DeviceUse]]] = {}
-    for workload in own:
-        namespace = workload.key.namespace
-        pods = running_pods(workload, live) if namespace in with_pods else None
-        use = _use_of(workload, pods)
-        uses.setdefault(namespace, []).append((workload.counted_keys, use))
-    claimed: dict[str, Counter[str]] = {}
-    for (namespace, _), claim in release_claims(state.claims, members).items():
-        counts = claimed.setdefault(namespace, Counter())
-        for line, amount in claim_usage(claim.spec.devices, {}, counts_extended=False).items():
-            if line.endswith(DEVICES_OF_CLASS):
-                counts[line.removesuffix(DEVICES_OF_CLASS)] += int(amount)
-    for namespace, counts in claimed.items():
-        uses.setdefault(namespace, []).append((frozenset(), DeviceUse(+counts)))
-    return {namespace: NamespaceUse(tuple(entries)) for namespace, entries in uses.items()}
-
-
-def _use_of(workload: AssessedWorkload, running: int | None) -> DeviceUse:
-    """Return the devices of a workload.
-
-    Args:
-        workload: The workload.
-        running: The number of pods that it has and keeps; None in files without pods, which have workloads that run.
-    """
-    of_pod, pods = devices_of_pod(workload), running or 0
-    starting = pods_to_start(workload, pods)
-    if running is None and workload.pods and workload.key.kind != "CronJob":
-        pods, starting = workload.pods, 0
-    surge = surge_of(workload)
-    return DeviceUse(
-        now={name: number * pods for name, number in of_pod.items() if pods},
-        starts=(Start(starting, of_pod),) if starting else (),
-        rollouts={name: number * surge for name, number in of_pod.items() if surge},
-    )
-
-
-def planned_use(
-    cluster: AssessedCluster, objects: Iterable[SourceObject], unreadable: Iterable[str] = ()
-) -> Mapping[str, NamespaceUse] | None:
-    """Return namespace to the devices in use, for the division of amounts; None if pods are unknown.
+    A ResourceQuota counts all of them once these pods have claims. The pods to come are those that the lines of today let
+    start, as where lines are compared with them. Of alternatives the largest counts.
 
     Args:
         cluster: The cluster.
         objects: Its objects.
-        unreadable: Resources that could not be read.
+        namespace: The namespace for objects that name none.
+        mappings: Resource name to the DeviceClass that a plan has map it.
+        taken_back: The DeviceClasses that lose the resource name which they map today.
+        rejects_uncounted: The webhook rejects pods with claims that no line counts.
     """
-    if not knows_use(objects, unreadable):
-        return None
-    return devices_in_use(cluster.workloads, cluster.state)
+    counting, _ = countings_of(cluster.state.classes, mappings, taken_back, cluster.version)
+    accounts = accounts_by_namespace(objects, namespace)
+    opted_in = opted_in_workloads(objects, cluster.state.namespaces, namespace)
+    workloads: dict[str, list[AssessedWorkload]] = {}
+    for workload in cluster.workloads:
+        workloads.setdefault(workload.key.namespace, []).append(workload)
+    places = workloads.keys() | {place for place, _ in cluster.state.claims}
+    uses = {}
+    for place, own in objects_by_namespace(cluster.state, places).items():
+        lines = TodaysLines(accounts.get(place, ()), own, counting)
+        members = workloads.get(place, [])
+        coming = [
+            _coming(workload, own, lines, opted_in, rejects_uncounted=rejects_uncounted)
+            for workload in members
+        ]
+        possible = ((entry.charge, entry.number) for entry in coming if not entry.reason)
+        at_once = not lines.excess(possible)
+        entries = [
+            (workload.counted_keys, _use_of(workload, own, entry, starts_at_once=at_once))
+            for workload, entry in zip(members, coming, strict=True)
+        ]
+        names = frozenset[tuple[str, str]]().union(*(workload.members for workload in members))
+        others = class_devices(own.claims_but_of(names))
+        if others:
+            entries.append((frozenset(), DeviceUse(others)))
+        uses[place] = NamespaceUse(tuple(entries))
+    return uses
+
+
+def _coming(
+    workload: AssessedWorkload,
+    objects: NamespaceObjects,
+    lines: TodaysLines,
+    opted_in: Collection[str],
+    *,
+    rejects_uncounted: bool,
+) -> PodsToCome:
+    """Return the pods that a workload starts today; others that it lacks have a reason."""
+    is_opted_in = workload.key.reference in opted_in
+    classes = devices_of_pod(workload) if is_opted_in and rejects_uncounted else ()
+    return lines.pods_to_come(
+        *(workload, _present_pods(workload, objects)),
+        is_opted_in=is_opted_in,
+        is_rejected=any(devices_of_class(name) not in lines.names for name in classes),
+    )
+
+
+def _use_of(
+    workload: AssessedWorkload,
+    objects: NamespaceObjects,
+    coming: PodsToCome,
+    *,
+    starts_at_once: bool,
+) -> DeviceUse:
+    """Return the devices of a workload.
+
+    Args:
+        workload: The workload.
+        objects: The pods and claims of its namespace.
+        coming: The pods that it lacks or starts later.
+        starts_at_once: The lines of today let those of all workloads start at once.
+    """
+    of_pod, surge = devices_of_pod(workload), surge_of(workload)
+    pods = _present_pods(workload, objects)
+    claimed = [class_devices(objects.claims_of.get(name, ())) for name in workload.members]
+    start = Start(coming.number, of_pod, is_possible=not coming.reason)
+    return DeviceUse(
+        now={
+            name: max(of_pod[name] * pods, sum(sorted(own[name] for own in claimed)[-pods:]))
+            for name in of_pod.keys() | frozenset[str]().union(*claimed)
+            if pods
+        },
+        starts=(start,) if start.pods else (),
+        rollouts={name: number * surge for name, number in of_pod.items() if surge},
+        starts_at_once=starts_at_once,
+    )
+
+
+def _present_pods(workload: AssessedWorkload, objects: NamespaceObjects) -> int:
+    """Return the number of pods that a workload has and keeps; in files without pods all run."""
+    if objects.are_files and workload.key.kind != "CronJob":
+        return workload.pods
+    return running_pods(workload, objects.pods)
 
 
 def _native_charge(workload: AssessedWorkload, counting: Counting) -> PodCharge:
@@ -414,11 +491,3 @@ def _untranslated_pod(workload: AssessedWorkload) -> Pod:
     _, document = resolve_path(source.document, pod_path(source.api_version, source.kind) or ())
     pod = decode_view(document, Pod)
     return pod if isinstance(pod, Pod) else Pod()
-
-
-def _added(usages: Iterable[Mapping[str, Quantity]]) -> dict[str, Quantity]:
-    sums: dict[str, Quantity] = {}
-    for usage in usages:
-        for line, amount in usage.items():
-            sums[line] = sums.get(line, ZERO) + amount
-    return sums

@@ -1,6 +1,6 @@
 """Amounts of quotas on device keys, validated as those of pods are, and their division among DeviceClasses."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -69,16 +69,22 @@ def negative_fault(amount: Quantity) -> str:
 # --- the division of an amount --------------------------------------------------------------------
 
 
+_Join = Callable[[Iterable[int]], int]
+"""The devices of several workloads together."""
+
+
 class Start(NamedTuple):
     """The pods that a workload starts later, such as those of the next run of a CronJob.
 
     Attributes:
         pods: The number of pods at a time.
         of_pod: DeviceClass to the devices of one pod.
+        is_possible: They may start today, by the quotas that there are and the number of its replicas.
     """
 
     pods: int
     of_pod: Mapping[str, int]
+    is_possible: bool = True
 
 
 class DeviceUse(msgspec.Struct, frozen=True):
@@ -88,11 +94,13 @@ class DeviceUse(msgspec.Struct, frozen=True):
         now: DeviceClass to the devices of the pods that there are, with keys or claims.
         starts: The pods of workloads that have none now.
         rollouts: DeviceClass to the most devices of the pods that a rollout starts before it ends one.
+        starts_at_once: The quotas of today let all of these pods start at once.
     """
 
     now: Mapping[str, int] = {}
     starts: tuple[Start, ...] = ()
     rollouts: Mapping[str, int] = {}
+    starts_at_once: bool = True
 
     @classmethod
     def merged(cls, uses: Iterable[Self]) -> Self:
@@ -100,13 +108,15 @@ class DeviceUse(msgspec.Struct, frozen=True):
         now: dict[str, int] = {}
         starts: list[Start] = []
         rollouts: dict[str, int] = {}
+        starts_at_once = True
         for use in uses:
+            starts_at_once &= use.starts_at_once
             starts += use.starts
             for name, number in use.now.items():
                 now[name] = now.get(name, 0) + number
             for name, number in use.rollouts.items():
                 rollouts[name] = max(rollouts.get(name, 0), number)
-        return cls(now, tuple(starts), rollouts)
+        return cls(now, tuple(starts), rollouts, starts_at_once)
 
     def class_names(self) -> set[str]:
         """Return the classes of the devices."""
@@ -117,27 +127,41 @@ class DeviceUse(msgspec.Struct, frozen=True):
         starting = sum(start.pods * start.of_pod.get(name, 0) for start in self.starts)
         return self.now.get(name, 0) + starting + self.rollouts.get(name, 0)
 
-    def needs(self, classes: Collection[str], total: int) -> dict[str, int]:
+    def needs(
+        self, classes: Collection[str], total: int, free: Collection[str] = ()
+    ) -> dict[str, int]:
         """Return class to the devices that it has to have of an amount, as far as that is enough.
 
-        All workloads without pods start at once if that fits, else any one of them beside the pods that there are.
-        Those that do not fit beside these do not count: an amount for all classes together rejects them, too.
+        All workloads without pods start at once if that fits, else any one of them beside the pods that there are. Where the
+        amount is not enough, those that start nothing today do not count, and after them those that do not fit beside these.
 
         Args:
             classes: The classes that share the amount.
             total: The amount.
+            free: Those of them whose claims need nothing of it, where it is not enough for all.
         """
-        now = {name: self.now.get(name, 0) for name in classes}
-        room = total - sum(now.values())
-        fitting = [own for start in self.starts if (own := _fitting(start, classes, room))]
-        for join in (sum, max):
+        possible = tuple(start for start in self.starts if start.is_possible)
+        room = total - sum(self.now.get(name, 0) for name in classes)
+        fitting = tuple(_fitting(start, classes, room) for start in self.starts)
+        ways: tuple[tuple[_Join, tuple[Start, ...], bool], ...] = (
+            *((sum, starts, self.starts_at_once) for starts in (self.starts, possible)),
+            *((max, starts, True) for starts in (self.starts, possible)),
+            *((join, fitting, True) for join in (sum, max)),
+        )
+        for join, starts, is_enough_without_free in ways:
             needs = {
-                name: number + join([own.get(name, 0) for own in fitting] or [0])
-                for name, number in now.items()
+                name: self.now.get(name, 0)
+                + join([start.pods * start.of_pod.get(name, 0) for start in starts] or [0])
+                for name in classes
             }
+            left = total - sum(needs[name] for name in classes if name not in free)
             if sum(needs.values()) <= total:
                 return needs
-        return now
+            if is_enough_without_free and left >= 0:
+                return needs | _limited(
+                    {name: needs[name] for name in classes if name in free}, left
+                )
+        return {name: self.now.get(name, 0) for name in classes}
 
 
 ROOM_FOR_OTHERS: Final = 2
@@ -179,21 +203,29 @@ class NamespaceUse(msgspec.Struct, frozen=True):
         return cls(tuple(entry for use in uses for entry in use.by_keys))
 
 
-def _fitting(start: Start, classes: Collection[str], room: int) -> dict[str, int]:
-    """Return class to the devices of all pods of a start, else of one, as far as there is room; empty if there is none."""
-    of_pod = {name: number for name, number in start.of_pod.items() if name in classes}
-    size = sum(of_pod.values())
-    for pods in (start.pods, 1):
-        if 0 < size * pods <= room:
-            return {name: number * pods for name, number in of_pod.items()}
-    return {}
+def _limited(needs: Mapping[str, int], total: int) -> dict[str, int]:
+    """Return needs in their order, as far as a total is enough."""
+    limited = {}
+    for name, need in needs.items():
+        limited[name] = min(need, total)
+        total -= limited[name]
+    return limited
+
+
+def _fitting(start: Start, classes: Collection[str], room: int) -> Start:
+    """Return all pods of a start, else one, as far as there is room for them; none without."""
+    size = sum(number for name, number in start.of_pod.items() if name in classes)
+    pods = next((pods for pods in (start.pods, 1) if size * pods <= room), 0)
+    return start._replace(pods=pods)
 
 
 def divide_amount(
     amount: Quantity,
     classes: Sequence[str],
     use: DeviceUse | None,
+    *,
     with_lines: Collection[str] = (),
+    mapped: Collection[str] = (),
 ) -> Mapping[str, Quantity]:
     """Return class to its amount: all of it, or the needed part and an equal part of the rest.
 
@@ -205,20 +237,23 @@ def divide_amount(
         classes: The classes that a key may become devices of.
         use: The use of the namespace; None for the whole amount for each.
         with_lines: The classes that have a line of their own already, whose use is no part of the old line.
+        mapped: The classes whose claims the old line counts itself, so that their part is no line.
     """
     if use is None or len(classes) == 1 or not amount.is_whole:
         return dict.fromkeys(classes, amount)
     total = int(amount)
     sharing = [name for name in classes if name not in with_lines]
-    needs = dict.fromkeys(classes, 0) | use.needs(sharing, total)
+    needs = dict.fromkeys(classes, 0) | use.needs(sharing, total, mapped)
     parts = _parts(needs, total)
-    with_rollouts = {
-        name: need + (use.rollouts.get(name, 0) if name in sharing else 0)
-        for name, need in needs.items()
-    }
     # The rest is often enough for rollouts.
-    if any(parts[name] < need for name, need in with_rollouts.items()):
-        parts = _parts(with_rollouts if sum(with_rollouts.values()) <= total else needs, total)
+    for names in (sharing, [name for name in sharing if name not in mapped]):
+        more = {name: use.rollouts.get(name, 0) for name in names}
+        with_rollouts = {name: need + more.get(name, 0) for name, need in needs.items()}
+        if all(parts[name] >= with_rollouts[name] for name in names):
+            break
+        if sum(with_rollouts.values()) <= total:
+            parts = _parts(with_rollouts, total)
+            break
     return {name: Quantity(str(part)) for name, part in parts.items()}
 
 

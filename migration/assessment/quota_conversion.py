@@ -185,11 +185,13 @@ def convert_quotas(
                 missing[line] = reason
                 continue
             own_classes = _asked_classes(counted[key], key, used, options)
+            mapped = {name for name in own_classes if mappings.get(name) == key}
             divided = divide_amount(
                 *(amount, own_classes, used.of(key) if used else None),
-                _classes_with_lines(source, own_classes),
+                with_lines=_classes_with_lines(source, own_classes),
+                mapped=mapped,
             )
-            parts = {name: part for name, part in divided.items() if mappings.get(name) != key}
+            parts = {name: part for name, part in divided.items() if name not in mapped}
             for name, part in parts.items():
                 of_class = devices_of_class(name)
                 added_amounts[of_class] = added_amounts.get(of_class, ZERO) + part

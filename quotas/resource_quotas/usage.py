@@ -6,12 +6,15 @@ v1.34.4, where claims count no extended resources.
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
 
 from allocator.nodes.pod_requests import sum_containers
+from allocator.pods.extended_resource_claim import ANNOTATION
 from kube.api.core import Container, Pod
-from kube.api.extended_resources import IMPLICIT_PREFIX
+from kube.api.extended_resources import IMPLICIT_PREFIX, extended_resources
 from kube.api.resource import (
     MAX_RESULTS,
     DeviceClaim,
@@ -19,8 +22,10 @@ from kube.api.resource import (
     DeviceRequest,
     DeviceSubRequest,
     ExactDeviceRequest,
+    ResourceClaim,
 )
 from kube.quantity import ZERO, Quantity
+from quotas.resource_quotas.scopes import PodScopes, Quota, scopes_of
 
 CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
 TEMPLATE_COUNT: Final = "count/resourceclaimtemplates.resource.k8s.io"
@@ -114,3 +119,108 @@ def subtract_usage(usage: Usage, counted_usage: Usage) -> Usage:
     return {
         name: max(amount - counted_usage.get(name, ZERO), ZERO) for name, amount in usage.items()
     }
+
+
+# --- the amounts of pods with their claims ---------------------------------------------------------
+
+
+class Counting(msgspec.Struct, frozen=True):
+    """The counting of claims by the quotas of a cluster.
+
+    Attributes:
+        classes: Name to DeviceClass.
+        mapped: Resource name to the DeviceClass that maps it.
+        counts_extended: Claims count on the lines of resource names, as from Kubernetes 1.35 on.
+    """
+
+    classes: Mapping[str, DeviceClass]
+    mapped: Mapping[str, str]
+    counts_extended: bool = True
+
+    def usage(self, claim: ResourceClaim) -> Usage:
+        """Return the usage of a claim; a pod with extended resources has paid for its own already."""
+        usage = self.of_devices(claim.spec.devices)
+        if (claim.metadata.annotations or {}).get(ANNOTATION) != "true":
+            return usage
+        return {line: amount for line, amount in usage.items() if not line.startswith(REQUESTS)}
+
+    def of_devices(self, devices: DeviceClaim) -> Usage:
+        """Return the usage of the devices of a claim."""
+        return claim_usage(devices, self.classes, counts_extended=self.counts_extended)
+
+
+def counting_of(
+    classes: Mapping[str, DeviceClass], mappings: Mapping[str, str], *, counts_extended: bool
+) -> Counting:
+    """Return the counting of a cluster with other mappings of its classes.
+
+    Args:
+        classes: Name to DeviceClass.
+        mappings: DeviceClass to the resource name that it maps in place of its own; empty for none.
+        counts_extended: Claims count on the lines of resource names.
+    """
+    changed = dict(classes)
+    for name, resource in mappings.items():
+        own = changed.get(name) or DeviceClass()
+        changed[name] = msgspec.structs.replace(
+            own,
+            metadata=msgspec.structs.replace(own.metadata, name=name),
+            spec=msgspec.structs.replace(own.spec, extended_resource_name=resource or None),
+        )
+    return Counting(changed, extended_resources(changed.values()), counts_extended)
+
+
+class PodCharge(NamedTuple):
+    """The amounts that quotas count of a pod.
+
+    Attributes:
+        own: Those of its extended resources.
+        scopes: The scopes that match it.
+        claims: Those of its claims, which quotas with scopes do not count.
+    """
+
+    own: Usage
+    scopes: PodScopes
+    claims: Usage
+
+    def on(self, quota: Quota, line: str) -> Quantity:
+        """Return the amount that counts on a line of a quota."""
+        amount = self.own.get(line, ZERO) if quota.counts(self.scopes) else ZERO
+        return amount if quota.scopes else amount + self.claims.get(line, ZERO)
+
+
+def charge_of_keys(pod: Pod) -> PodCharge:
+    """Return the amounts of a pod without its claims."""
+    return PodCharge(pod_usage(pod), scopes_of(pod), {})
+
+
+class Account(NamedTuple):
+    """A ResourceQuota with its lines for devices."""
+
+    reference: str
+    quota: Quota
+    hard: Mapping[str, Quantity]
+
+
+def sum_on(charges: Iterable[PodCharge], account: Account, line: str) -> Quantity:
+    """Return the amount of pods together that counts on a line of a quota."""
+    return sum((charge.on(account.quota, line) for charge in charges), ZERO)
+
+
+def class_devices(claims: Iterable[ResourceClaim]) -> Counter[str]:
+    """Return DeviceClass to the devices that claims request of it."""
+    counts: Counter[str] = Counter()
+    for claim in claims:
+        for line, amount in claim_usage(claim.spec.devices, {}, counts_extended=False).items():
+            if line.endswith(DEVICES_OF_CLASS):
+                counts[line.removesuffix(DEVICES_OF_CLASS)] += int(amount)
+    return +counts
+
+
+def added_usage(usages: Iterable[Usage]) -> dict[str, Quantity]:
+    """Return the sums of several usages."""
+    sums: dict[str, Quantity] = {}
+    for usage in usages:
+        for line, amount in usage.items():
+            sums[line] = sums.get(line, ZERO) + amount
+    return sums

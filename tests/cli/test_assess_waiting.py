@@ -67,7 +67,7 @@ def test_a_cron_job_without_a_run_uses_no_devices_today() -> None:
         sources, load_profiles(), TranslationOptions(), namespace="default", version=""
     )
 
-    use = devices_in_use(cluster.workloads, cluster.state)["team"]
+    use = devices_in_use(cluster, sources, "default")["team"]
     assert {"gpu.nvidia.com": 1} == dict(use.all.now)
     assert [(1, {"gpu.nvidia.com": 2})] == [(entry.pods, entry.of_pod) for entry in use.all.starts]
 

@@ -124,6 +124,8 @@ def test_classes_whose_pods_to_come_do_not_fit_together_hold_their_namespace(
 ) -> None:
     """One amount lets them run in turns, and parts of it do not."""
     jobs = [*cron_job({GPU: "2"}, "whole"), *cron_job(SHARE, parallelism=2)]
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("validation: {featureGates: {DRAExtendedResource: false}}\n")
     objects = [
         *nodes(),
         namespace("team"),
@@ -131,17 +133,53 @@ def test_classes_whose_pods_to_come_do_not_fit_together_hold_their_namespace(
         *stateful_set("web", SHARE, ["hami-0"]),
     ]
 
-    plan = planned(tmp_path, [*objects, *jobs])
+    plan = planned(tmp_path, [*objects, *jobs], "--settings", settings)
 
     assert {} == plan["quotaLines"]
     held = held_objects(plan)
     assert "Namespace//team" in held
     assert f"{SHARES} of {REFERENCE} (needed 3, " in held["Namespace//team"]
     (fix,) = (entry["fix"] for entry in plan["held"] if entry["object"] == "Namespace//team")
-    assert f"add {SHARES} with 3 to {REFERENCE}" == fix
+    assert fix.endswith(f"add {SHARES} with 3 to {REFERENCE}")
     raised = quota({KEY: "3", SHARES: "3"})
-    objects = [entry if entry["kind"] != "ResourceQuota" else raised for entry in objects]
-    assert "Namespace//team" not in held_objects(planned(tmp_path, [*objects, *jobs]))
+    enough = [entry if entry["kind"] != "ResourceQuota" else raised for entry in objects]
+    plan = planned(tmp_path, [*enough, *jobs], "--settings", settings)
+    assert "Namespace//team" not in held_objects(plan)
+    # Where a class maps the key of whole GPUs, its claims need none of the amount.
+    plan = planned(tmp_path, [*objects, *jobs])
+    assert {SHARES: "3"} == added(plan)
+    assert "Namespace//team" not in held_objects(plan)
+
+
+def test_a_class_that_needs_no_line_leaves_its_part_to_the_others(tmp_path: Path) -> None:
+    """The new line was 0, and held the namespace."""
+    llm = stateful_set("llm", WHOLE, ["gpu-0"])
+    jobs = [*cron_job(WHOLE, "whole"), *cron_job(SHARE)]
+
+    plan = planned(tmp_path, [*nodes(), namespace("team"), quota({KEY: "2"}), *llm, *jobs])
+
+    assert {SHARES: "1"} == added(plan)
+    assert ["team"] == moved(plan)
+
+
+def test_claims_that_the_old_line_counts_itself_use_up_nothing_of_a_new_one(tmp_path: Path) -> None:
+    """A claim of a pod that was opted in before took the part of the pod to come."""
+    others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
+    own = early_namespace({KEY: "2", NVIDIA: "2"})
+    for entry in own:
+        if entry["kind"] == "Namespace":
+            entry["metadata"]["labels"] = {LABEL: "selected"}
+        elif entry["kind"] == "StatefulSet":
+            labels = entry["spec"]["template"]["metadata"]["labels"]
+            entry["spec"]["template"]["metadata"]["labels"] = {**labels, LABEL: "true"}
+        elif entry["kind"] == "ResourceQuota":
+            entry["spec"]["hard"] = {KEY: "2"}
+    whole = stateful_set("whole", WHOLE, ["gpu-0"])
+
+    plan = planned(tmp_path, [*nodes(), *others, *own, *whole, *cron_job(SHARE)])
+
+    assert int(added(plan)[SHARES]) >= 1
+    assert SHARES not in str(held_objects(plan))
 
 
 def test_a_run_needs_no_more_pods_than_its_quota_allows_today(tmp_path: Path) -> None:

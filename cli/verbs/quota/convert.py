@@ -98,7 +98,10 @@ def convert(
         profiles=documents.profiles,
         options=documents.options,
         namespace=DEFAULT_NAMESPACE,
-        usage=devices_in_use(workloads, assessed.state)
+        usage=devices_in_use(
+            *(assessed, documents.objects, DEFAULT_NAMESPACE),
+            rejects_uncounted=documents.options.quota is QuotaPolicy.DENY,
+        )
         if assessed is not None and chosen is Split.USED
         else None,
     )

@@ -14,7 +14,7 @@ from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import without_mappings
 from migration.assessment.capacity import MAX_PODS
 from migration.assessment.device_lines import DeviceLines, LinesQuestion, find_device_lines
-from migration.assessment.device_needs import planned_use
+from migration.assessment.device_needs import devices_in_use
 from migration.assessment.evidence import Evidence, is_ready, mapping_at, read_evidence
 from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import (
@@ -22,7 +22,7 @@ from migration.assessment.outcomes import (
     group_with_devices,
     native_namespaces,
 )
-from migration.assessment.quota_conversion import ConvertedQuota
+from migration.assessment.quota_conversion import ConvertedQuota, knows_use
 from migration.assessment.replaced_lines import convert_plan_quotas, planned_objects
 from migration.assessment.workloads import Workload
 from migration.plan.facts.confirmed import Confirmation
@@ -253,7 +253,7 @@ def planned_quotas(
     question: PlanQuestion,
     cluster: AssessedCluster,
     mappings: Mapping[str, str],
-    wide_mappings: Iterable[WideMapping],
+    wide_mappings: Collection[WideMapping],
 ) -> tuple[ConvertedQuota, ...]:
     """Return the ResourceQuotas that count claims once a plan is prepared.
 
@@ -263,12 +263,19 @@ def planned_quotas(
         mappings: Resource name to the DeviceClass that the plan has map it.
         wide_mappings: The mappings that the plan takes back.
     """
+    use = None
+    if knows_use(question.objects, question.unreadable):
+        use = devices_in_use(
+            *(cluster, question.objects, question.namespace, mappings),
+            taken_back={mapping.device_class for mapping in wide_mappings},
+            rejects_uncounted=question.options.quota is QuotaPolicy.DENY,
+        )
     return convert_plan_quotas(
         without_mappings(question.objects, wide_mappings),
         question.profiles,
         question.options,
         question.namespace,
-        planned_use(cluster, question.objects, question.unreadable),
+        use,
         later_mappings={name: key for key, name in mappings.items()},
         replaced_lines=cluster.replaced_lines,
         left_namespaces=native_namespaces(cluster.workloads),
