@@ -37,13 +37,18 @@ from migration.assessment.blockers import (
     Blocker,
     check_device_quotas,
     check_parts,
+    check_uncounted,
     find_blockers,
-    pods_in_parts,
-    reduced,
     sliced_nodes,
     with_parts,
 )
-from migration.assessment.capacity import Capacity, place_workloads, release_claims
+from migration.assessment.capacity import (
+    Capacity,
+    legacy_keys,
+    place_workloads,
+    release_claims,
+    without_parts,
+)
 from migration.assessment.claim_counts import check_claim_counts
 from migration.assessment.device_lines import with_quota_lines
 from migration.assessment.drain_stops import DrainStop, find_drain_stops
@@ -254,18 +259,12 @@ def complete_assessment(
             afterwards.
         readers: The readers for the assessment.
     """
-    in_parts = pods_in_parts(cluster.workloads, cluster.state.pods, cluster.sliced)
     capacity = place_workloads(
-        reduced(cluster.workloads, in_parts),
-        allocator,
-        cluster.state.classes,
+        without_parts(cluster.workloads, cluster.state.pods, cluster.sliced),
+        *(allocator, cluster.state.classes),
         usable_classes(cluster.state.classes, allocator),
         cluster.state.node_resources(_placed_pods(cluster)),
-        running={
-            name: pod.spec.node_name
-            for name, pod in cluster.state.pods.items()
-            if pod.spec.node_name
-        },
+        present=cluster.state.pods,
     )
     unplaced = [
         workload for workload in cluster.workloads if workload.key.reference in capacity.unplaced
@@ -281,6 +280,7 @@ def complete_assessment(
         else frozenset[str]()
     )
     legacy_nodes = {node.node for node in cluster.nodes if node.legacy}
+    keys_on = legacy_keys(cluster.nodes, cluster.sliced)
     blockers = (
         *find_blockers(
             cluster.workloads,
@@ -292,6 +292,7 @@ def complete_assessment(
             unserved=unserved,
             converts_quotas=cluster.converts_quotas,
         ),
+        *check_uncounted(cluster.workloads, capacity, cluster.state.pods, keys_on),
         *check_parts(cluster.workloads, cluster.state.pods, cluster.sliced),
         *check_shares(cluster.workloads, cluster.version),
         *check_device_quotas(cluster.workloads, cluster.state),

@@ -18,10 +18,14 @@ from kube.api.core import Node, Pod
 from kube.api.workloads import resolve_path
 from migration.assessment.capacity import (
     MAX_ALL_PODS,
+    SERVE,
     Capacity,
     build_pods,
     build_templates,
+    pods_in_parts,
     release_claims,
+    unserved_text,
+    without_devices,
 )
 from migration.assessment.node_devices import NodeDevices
 from migration.assessment.outcomes import AssessedWorkload, Outcome
@@ -44,7 +48,8 @@ READ_REGISTER: Final = "HAMi's device plugin writes it every 30 seconds: look at
 DRIVER_LABELS: Final = ("nvidia.com/cuda.driver-version.major", "nvidia.com/cuda.driver.major")
 """Labels of GPU feature discovery; the second is the older name."""
 
-
+NOT_PLACED: Final = "notPlaced"
+"""The code of pods that no node would serve."""
 TIME_SLICING: Final = "--time-slicing"
 WHOLE: Final = "whole"
 STOP_SHARING: Final = (
@@ -114,7 +119,7 @@ def _check_capacity(capacity: Capacity, unserved: Collection[str]) -> Iterator[B
     if never:
         pods = sum(never.values())
         yield Blocker(
-            code="notPlaced",
+            code=NOT_PLACED,
             message=f"{pods} of {capacity.pods} pods would find no node that serves them, even if all were empty",
             fix="drawbridge simulate tells why for each; have a driver publish such devices on the nodes that "
             "they may use, or change their request (to a share of a device, for example) or their node selector",
@@ -127,11 +132,47 @@ def _check_capacity(capacity: Capacity, unserved: Collection[str]) -> Iterator[B
             f"; {'all' if waiting == pods else waiting} of them wait today, too" if waiting else ""
         )
         yield Blocker(
-            code="notPlaced",
+            code=NOT_PLACED,
             message=f"{pods} of {capacity.pods} pods would find no node with devices, CPU and memory{today}",
             fix="drawbridge simulate tells why for each; free devices, or add nodes",
             objects=tuple(others),
         )
+
+
+def check_uncounted(
+    workloads: Sequence[AssessedWorkload],
+    capacity: Capacity,
+    pods: Mapping[tuple[str, str], Pod],
+    keys_on: Mapping[str, Collection[str]],
+) -> Iterator[Blocker]:
+    """Yield a blocker for each class that pods which run would get devices of, while no node has some.
+
+    Workloads that move with a kept name are proposed with it.
+
+    Args:
+        workloads: The workloads.
+        capacity: The pods that were placed.
+        pods: The pods by namespace and name.
+        keys_on: Node to the keys of its devices of a legacy system.
+    """
+    proposed = {name for names in capacity.keys_to_keep.values() for name in names}
+    # A pod with claims has moved.
+    nodes_of = {
+        workload.key.reference: [
+            pods[name].spec.node_name
+            for name in sorted(workload.members & pods.keys())
+            if not pods[name].spec.resource_claims
+        ]
+        for workload in workloads
+    }
+    names_of: dict[str, list[str]] = {}
+    uncounted = set(capacity.not_counted) - proposed
+    for workload in without_devices(workloads, uncounted, nodes_of, keys_on):
+        text = unserved_text(workload, "pods")
+        names_of.setdefault(text, []).append(workload.key.reference)
+    for text, names in names_of.items():
+        message = f"{text}; plan holds them and their nodes"
+        yield Blocker(code=NOT_PLACED, message=message, fix=SERVE, objects=tuple(names))
 
 
 def check_version(version: str) -> Iterator[Blocker]:
@@ -386,28 +427,6 @@ def fix_for_parts(parts: Collection[GpuParts]) -> str:
     return _MIG_FIX.format(join_names(sorted(set(sizes)))) if sizes else FIX
 
 
-def pods_in_parts(
-    workloads: Iterable[AssessedWorkload],
-    pods: Mapping[tuple[str, str], Pod],
-    sliced: Collection[str],
-) -> dict[str, int]:
-    """Return workload, as `Kind/namespace/name`, to the number of its pods that have a part of a device.
-
-    Args:
-        workloads: The cluster's workloads.
-        pods: The pods by namespace and name.
-        sliced: The nodes that offer parts of devices.
-    """
-    numbers = {
-        workload.key.reference: sum(
-            name in pods and pods[name].spec.node_name in sliced for name in workload.members
-        )
-        for workload in workloads
-        if workload.result is not None
-    }
-    return {reference: number for reference, number in numbers.items() if number}
-
-
 def check_parts(
     workloads: Sequence[AssessedWorkload],
     pods: Mapping[tuple[str, str], Pod],
@@ -478,12 +497,3 @@ def _by_form(sliced: Mapping[str, GpuParts]) -> Iterator[dict[str, GpuParts]]:
         nodes = {name: parts for name, parts in sliced.items() if bool(parts.mig_size) is is_mig}
         if nodes:
             yield nodes
-
-
-def reduced(
-    workloads: Sequence[AssessedWorkload], in_parts: Mapping[str, int]
-) -> Iterator[AssessedWorkload]:
-    """Yield workloads without the pods that have a part of a device each."""
-    for workload in workloads:
-        number = in_parts.get(workload.key.reference, 0)
-        yield msgspec.structs.replace(workload, pods=workload.pods - number) if number else workload

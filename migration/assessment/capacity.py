@@ -17,6 +17,7 @@ from findings.field_path import Key
 from findings.finding import Code, Finding
 from kube.api.core import Pod, Toleration
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from migration.assessment.node_devices import NodeDevices
 from migration.assessment.outcomes import AssessedWorkload, Outcome, translated_pod
 from translation.compiling.claims import Claim
 from translation.reading.arbiter import NICS
@@ -26,6 +27,11 @@ MAX_PODS: Final = 20_000
 """Pods of one workload that are placed one by one; more count as unplaced. A manifest may name any number, and
 Kubernetes supports 15,000 nodes at most."""
 _CORDONED: Final = Toleration(key="node.kubernetes.io/unschedulable", operator="Exists")
+SERVE: Final = (
+    "have a driver publish devices of that class on nodes that these pods may use, let them request a share of a "
+    "device, or give them another node selector"
+)
+_UNSERVED: Final = "{} run, and after their move no node would serve them: none that they may use would have devices of {}"
 MAX_ALL_PODS: Final = 100_000
 """Pods of all workloads together that are placed."""
 
@@ -61,7 +67,7 @@ def place_workloads(
     usable_classes: frozenset[str],
     resources: Mapping[str, NodeResources],
     *,
-    running: Mapping[tuple[str, str], str] = {},
+    present: Mapping[tuple[str, str], Pod] = {},
 ) -> Capacity:
     """Place all pods one after the other: first running ones, on their nodes if possible.
 
@@ -72,7 +78,7 @@ def place_workloads(
             afterwards.
         usable_classes: Names of the DeviceClasses that select any device.
         resources: Node to its CPU, memory and other counted resources, with all other pods.
-        running: Namespace and name of each pod that has a node today to this node.
+        present: The pods of today by namespace and name.
     """
     workloads = tuple(workloads)
     translated_workloads = [workload for workload in workloads if workload.result is not None]
@@ -91,7 +97,11 @@ def place_workloads(
             unplaced_counts[workload.key.reference] = workload.pods - len(own)
         pods += own
         owners += [workload.key.reference] * len(own)
-        own_nodes = [running[name] for name in sorted(workload.members) if name in running]
+        own_nodes = [
+            node
+            for name in sorted(workload.members & present.keys())
+            if (node := present[name].spec.node_name)
+        ]
         nodes += [*own_nodes, *("" for _ in own)][: len(own)]
         templates.update(build_templates(workload))
     # Where devices are missing, those that wait today are the ones that lack them.
@@ -228,6 +238,101 @@ def _find_keys_to_keep(
         for name in names:
             proposals.setdefault(name, []).append(workload.key.reference)
     return {name: tuple(proposals[name]) for name in sorted(proposals)}
+
+
+def pods_in_parts(
+    workloads: Iterable[AssessedWorkload],
+    pods: Mapping[tuple[str, str], Pod],
+    sliced: Collection[str],
+) -> dict[str, int]:
+    """Return workload, as `Kind/namespace/name`, to the number of its pods that have a part of a device.
+
+    Args:
+        workloads: The cluster's workloads.
+        pods: The pods by namespace and name.
+        sliced: The nodes that offer parts of devices.
+    """
+    numbers = {
+        workload.key.reference: sum(
+            name in pods and pods[name].spec.node_name in sliced for name in workload.members
+        )
+        for workload in workloads
+        if workload.result is not None
+    }
+    return {reference: number for reference, number in numbers.items() if number}
+
+
+def without_parts(
+    workloads: Sequence[AssessedWorkload],
+    pods: Mapping[tuple[str, str], Pod],
+    sliced: Collection[str],
+) -> Iterator[AssessedWorkload]:
+    """Yield workloads without the pods that have a part of a device each; arguments as of `pods_in_parts`."""
+    in_parts = pods_in_parts(workloads, pods, sliced)
+    for workload in workloads:
+        number = in_parts.get(workload.key.reference, 0)
+        yield msgspec.structs.replace(workload, pods=workload.pods - number) if number else workload
+
+
+# --- devices that no node has ---------------------------------------------------------------------
+
+
+def unserved_text(workload: AssessedWorkload, pods: str = "its pods") -> str:
+    """Return the reason that a workload with running pods stays: after their move no node would serve them.
+
+    Args:
+        workload: The workload.
+        pods: The words for its pods.
+    """
+    return _UNSERVED.format(pods, ", ".join(sorted(class_names(workload))))
+
+
+def legacy_keys(
+    nodes: Iterable[NodeDevices], sliced: Collection[str]
+) -> dict[str, Collection[str]]:
+    """Return node to the keys of its devices of a legacy system.
+
+    Args:
+        nodes: The nodes with devices.
+        sliced: Those that offer parts of GPUs, and are left out.
+    """
+    return {
+        node.node: {device.key for device in node.legacy}
+        for node in nodes
+        if node.node not in sliced
+    }
+
+
+def without_devices(
+    workloads: Iterable[AssessedWorkload],
+    not_counted: Collection[str],
+    nodes_of: Mapping[str, Sequence[str]],
+    keys_on: Mapping[str, Collection[str]],
+    moved: Collection[str] = (),
+) -> Iterator[AssessedWorkload]:
+    """Yield the workloads that run, and would get devices of a driver that has some on no node.
+
+    Pods that keep their device keys need one only on nodes whose switch takes away what they have, unlike that of a NIC.
+
+    Args:
+        workloads: The workloads.
+        not_counted: Those whose devices are neither published nor assumed, as `Kind/namespace/name`.
+        nodes_of: Workload to the nodes of its pods.
+        keys_on: Node to the keys of its devices of a legacy system.
+        moved: The workloads whose pods have claims already.
+    """
+    uncounted = frozenset(not_counted)
+    for workload in workloads:
+        reference = workload.key.reference
+        if reference not in uncounted:
+            continue
+        nodes = nodes_of[reference]
+        if workload.outcome is Outcome.NATIVE:
+            lacks = any(not workload.keys.isdisjoint(keys_on.get(node, ())) for node in nodes)
+        else:
+            lacks = any(nodes) and reference not in moved
+        if lacks:
+            yield workload
 
 
 def untranslated_names(findings: Iterable[Finding]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """`drawbridge plan` with pods that run, and that no node would serve after their move."""
 
+import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -152,6 +153,58 @@ def test_a_pod_that_waits_for_a_driver_without_devices_holds_nothing(tmp_path: P
     plan = planned(tmp_path, [*cluster(SHARE), namespace("npu"), *npu], "--wave-nodes", 5)
 
     assert {} == held_objects(plan)
+
+
+@pytest.mark.parametrize(
+    ("limits", "annotations"),
+    [
+        ({"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "10240"}, {}),
+        ({}, {"tensor-fusion.ai/vram-request": "8Gi", "tensor-fusion.ai/vram-limit": "8Gi"}),
+    ],
+    ids=["Volcano", "tensor-fusion"],
+)
+@pytest.mark.parametrize("place", ["vol-0", ""], ids=["runs", "waits"])
+def test_assess_names_the_pods_that_a_plan_holds_for_lack_of_known_devices(
+    tmp_path: Path, limits: dict[str, str], annotations: dict[str, str], place: str
+) -> None:
+    """It said that nothing blocked, and the plan held the cluster as a whole."""
+    web = workload("web", limits, [place])
+    metadata = [web[0]["spec"]["template"]["metadata"], web[1]["metadata"]]
+    for entry in metadata if annotations else ():
+        entry["labels"] = {**entry["labels"], "tensor-fusion.ai/enabled": "true"}
+        entry["annotations"] = {**annotations, "tensor-fusion.ai/inject-container": "c"}
+    objects = [node("vol-0", {"volcano.sh/vgpu-number": "40"}, {}, {}), namespace("team"), *web]
+    plan = planned(tmp_path, objects)
+    file = tmp_path / "cluster.yaml"
+
+    result = drawbridge("assess", "--snapshot", file, "-o", "json")
+
+    answer = json.loads(result.stdout)
+    assert ["Deployment/team/web"] == answer["capacity"]["notCounted"]
+    reason = held_objects(plan).get("Deployment/team/web", "")
+    if place:
+        (blocker,) = answer["blockers"]
+        assert ("notPlaced", ["Deployment/team/web"]) == (blocker["code"], blocker["objects"])
+        assert reason.startswith("its pods run, and after their move no node would serve them: ")
+        assert f"its {blocker['message']}" == f"{reason}; plan holds them and their nodes"
+    else:
+        assert ([], "") == (answer["blockers"], reason)
+    assert (1 if place else 0) == result.exit_code
+
+
+def test_assess_names_no_pods_that_a_kept_name_lets_move(tmp_path: Path) -> None:
+    nics = {"rdma/hca_shared_devices_a": "1"}
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+    for entry in nodes:
+        entry["status"]["allocatable"] |= nics
+    train = workload("train", {GPU: "1", **nics}, ["gpu-0"])
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml([*nodes, namespace("team"), *train]))
+
+    answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
+
+    assert {"rdma": ["Deployment/team/train"]} == answer["keysToKeep"]
+    assert [] == answer["blockers"]
 
 
 # --- labels that a switch changes -----------------------------------------------------------------

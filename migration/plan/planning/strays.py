@@ -13,7 +13,7 @@ from findings.text import join_names
 from kube.api.core import Node, Pod
 from kube.names import DEFAULT_SCHEDULER_NAME
 from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.blockers import pods_in_parts
+from migration.assessment.capacity import pods_in_parts
 from migration.assessment.node_devices import GPU, Source
 from migration.assessment.workloads import Workload
 from migration.plan.facts.environment import REVERTING, manager_of

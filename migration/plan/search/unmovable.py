@@ -12,7 +12,14 @@ from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import GpuParts, fix_for_parts, sizes_text, times_text
-from migration.assessment.capacity import class_names, untranslated_names
+from migration.assessment.capacity import (
+    SERVE,
+    class_names,
+    legacy_keys,
+    unserved_text,
+    untranslated_names,
+    without_devices,
+)
 from migration.assessment.claim_counts import ClaimShortage, describe_shortages
 from migration.assessment.equivalence import selected_labels
 from migration.assessment.evidence import Evidence, is_ready, mapping_at
@@ -28,13 +35,9 @@ _BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ, Code.OPTED_OUT})
 _NOT_KNOWN: Final = "whether it would find some on another node is not known"
 _SOLVE: Final = "solve what assess reports of it, wait for it to end, or move it by hand"
 _RUNS_UNSERVED: Final = "pods of {} run on it, and after their move no node would serve them"
-_SERVE: Final = (
-    "have a driver publish devices of that class on nodes that these pods may use, let them request a share of a "
-    "device, or give them another node selector; then plan again from a new snapshot"
-)
+_SERVE: Final = f"{SERVE}; then plan again from a new snapshot"
 _KEEP: Final = "leave NICs with their device plugin by translation.keep of the settings, "
 _NOT_WHOLE: Final = "it cannot move as a whole, since {} cannot move; any other Deployments and StatefulSets of it move by themselves"
-_UNSERVED: Final = "its pods run, and after their move no node would serve them: none that they may use would have devices of {}"
 _DESELECTED: Final = "its pods select nodes by {}, which the switch of a node changes, and then no node would take them"
 _RUNS_DESELECTED: Final = "pods of {} run on it, and select it by a label that its switch changes"
 _SELECT_OTHERS: Final = (
@@ -160,7 +163,7 @@ def _solving(workload: AssessedWorkload) -> str:
     return f"leave {join_names(list(names))} with its device plugin by translation.keep of the settings, or {_SOLVE}"
 
 
-def without_devices(
+def lacking_devices(
     cluster: AssessedCluster,
     placer: Placer,
     stage: Stage,
@@ -168,30 +171,21 @@ def without_devices(
 ) -> frozenset[str]:
     """Return the workloads that run, and would get devices of a driver that has some on no node.
 
-    Pods that keep their device keys need one only on nodes whose switch takes away what they have, unlike that of a NIC.
-
     Args:
         cluster: The cluster.
         placer: Has not placed those whose devices are neither published nor assumed.
         stage: The nodes and namespaces that have moved.
         nodes_of: Workload to the nodes of its pods.
     """
-    keys_on = {
-        node.node: {device.key for device in node.legacy}
-        for node in cluster.nodes
-        if node.node not in cluster.sliced
-    }
-    return frozenset(
-        reference
-        for workload in cluster.workloads
-        if (reference := workload.key.reference) in placer.not_counted
-        and (
-            any(workload.keys & keys_on.get(node, set()) for node in nodes_of[reference])
-            if workload.outcome is Outcome.NATIVE
-            else any(nodes_of[reference])
-            and (reference in placer.unrestarted_workloads or not stage.has_moved(workload))
-        )
+    moved = {
+        workload.key.reference for workload in cluster.workloads if stage.has_moved(workload)
+    } - placer.unrestarted_workloads
+    lacking = without_devices(
+        *(cluster.workloads, placer.not_counted, nodes_of),
+        legacy_keys(cluster.nodes, cluster.sliced),
+        moved,
     )
+    return frozenset(workload.key.reference for workload in lacking)
 
 
 class Unmovable(NamedTuple):
@@ -212,10 +206,9 @@ class Unmovable(NamedTuple):
 
 def unserved_workload(workload: AssessedWorkload) -> Unmovable:
     """Return a workload with running pods that no node would serve after their move."""
-    classes = sorted(class_names(workload))
     # Only what stays beside other claims moves the rest.
-    fix = f"{_KEEP}{_SERVE}" if len(classes) > 1 else _SERVE
-    return Unmovable(workload, _UNSERVED.format(", ".join(classes)), _RUNS_UNSERVED, fix)
+    fix = f"{_KEEP}{_SERVE}" if len(class_names(workload)) > 1 else _SERVE
+    return Unmovable(workload, unserved_text(workload), _RUNS_UNSERVED, fix)
 
 
 def deselected_workloads(

@@ -41,11 +41,11 @@ from migration.plan.search.unmovable import (
     deselected_workloads,
     held_unmovable,
     held_without_claims,
+    lacking_devices,
     left_without_claims,
     sliced_workloads,
     uncreated_workloads,
     unserved_workload,
-    without_devices,
 )
 from migration.plan.search.usable_nodes import (
     NeededNodes,
@@ -253,7 +253,7 @@ class Planner:
         running = self._running(self._placer.place(stage, self._live))
         keys = [key for key, node in running.items() if node not in stage.switched]
         unserved = self._placer.unserved(stage, keys) if keys else frozenset[str]()
-        unserved |= without_devices(self._cluster, self._placer, stage, self._live_nodes)
+        unserved |= lacking_devices(self._cluster, self._placer, stage, self._live_nodes)
         for workload in self._workloads:
             if workload.key.reference in unserved:
                 yield unserved_workload(workload)
