@@ -10,14 +10,15 @@ from testing.documents import api_object, namespace, node, resource_slice
 from testing.migration import SHARE, daemon_set, hami_node, workload
 from testing.plan import failed_before, held_objects, planned, waves
 
+DRIVER: Final = daemon_set(
+    "hami-dra",
+    nodeSelector={"drawbridge.internal/dra-driver": HAMI},
+    volumes=[{"name": "r", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}],
+)
 SWITCHED: Final = (
     node("hami-0", {}, {"drawbridge.internal/dra-driver": HAMI, "gpu": "off"}, {}),
     resource_slice(hami_gpu("40Gi"), driver=HAMI, node="hami-0", name="slice-0"),
-    daemon_set(
-        "hami-dra",
-        nodeSelector={"drawbridge.internal/dra-driver": HAMI},
-        volumes=[{"name": "r", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}],
-    ),
+    DRIVER,
 )
 
 
@@ -126,3 +127,41 @@ def test_a_wave_of_a_part_alone_does_not_begin_without_devices_for_it(tmp_path: 
     assert {} == failed_before(tmp_path, cluster)
     failed = failed_before(tmp_path, [*cluster, *taker()])["Wave//1"]
     assert failed.startswith("with team-0 opted in, 1 pod has no devices: 1 of")
+
+
+LARGE: Final = {**SHARE, "nvidia.com/gpumem": "39000"}
+
+
+def test_a_wave_of_nodes_does_not_begin_without_devices_for_what_it_opts_in(tmp_path: Path) -> None:
+    """A workload had come since: no drain lacked devices, and its restart waited for some after the wave."""
+    nodes = [hami_node(f"hami-{number}", gpus=1) for number in range(2)]
+    cluster = [DRIVER, *nodes, namespace("team"), *workload("web", LARGE, ["hami-1"])]
+    assert (["hami-0"], ["team"]) == waves(planned(tmp_path, cluster, "--wave-nodes", 1))[0]
+    assert {} == failed_before(tmp_path, cluster)
+
+    cluster += [hami_node("hami-2", gpus=1)]
+    failed = failed_before(tmp_path, [*cluster, *workload("more", LARGE, ["hami-2"])])
+
+    text = "with hami-0 switched and team opted in, 1 pod has no devices: 1 of Deployment/team/"
+    assert failed["Wave//1"].startswith(text)
+    small = workload("more", {**SHARE, "nvidia.com/gpumem": "1000"}, ["hami-2"])
+    assert {} == failed_before(tmp_path, [*cluster, *small])
+
+
+def test_a_wave_of_nodes_begins_where_its_switch_gives_them_the_labels_of_its_pods(
+    tmp_path: Path,
+) -> None:
+    """They select the label of HAMi, or that of its driver."""
+    labels = {"gpu": "on", "drawbridge.internal/dra-driver": HAMI}
+    terms = [
+        {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+        for key, value in labels.items()
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    web = workload("web", LARGE, ["hami-1"], affinity={"nodeAffinity": required})
+    nodes = [hami_node(f"hami-{number}", gpus=1) for number in range(2)]
+    cluster = [DRIVER, *nodes, namespace("team"), *web]
+
+    assert (["hami-0"], ["team"]) == waves(planned(tmp_path, cluster, "--wave-nodes", 1))[0]
+
+    assert {} == failed_before(tmp_path, cluster)

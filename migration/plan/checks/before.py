@@ -134,7 +134,8 @@ def check_before(
                 failed_check(capacity, f"{drained.misfit}: plan again from a new snapshot")
             )
         elif wave.nodes:
-            checks.append(ok_check(capacity, "all pods have devices while its nodes are drained"))
+            text = "all pods have devices while its nodes are drained, and once they are switched"
+            checks.append(ok_check(capacity, text))
         stranded = stranded_pods(wave, plan.waves, drained.unplaced_pods, view.objects)
         checks += [
             note_check(pod, _STRANDED if pod in stranded else _UNPLACED)

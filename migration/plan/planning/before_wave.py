@@ -114,7 +114,7 @@ def _drain_answer(
     stage, draining = prepared.stage(), frozenset(node.name for node in wave.nodes)
     labelled = wave.labelled_workloads
     return DrainAnswer(
-        misfit=planner.misfit(stage, draining, tuple(_parts_of(wave))),
+        misfit=planner.misfit(stage, wave.nodes, tuple(_parts_of(wave))),
         unplaced_pods=planner.unplaced(stage, draining),
         unserved={
             reference: entry.reason

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -12,6 +12,7 @@ from migration.plan.search.losses import NodeLosses, loss_text
 from migration.plan.search.moments import (
     Attempt,
     Candidate,
+    CheckedMoment,
     Moment,
     Obstacle,
     Policy,
@@ -22,7 +23,6 @@ from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.rivals import missing_pods, pods_have, with_rivals
 from migration.plan.search.sizes import largest_fitting, numbers_to_try, share_of_wave
-from migration.plan.search.stage import Stage
 
 _TRIED_ALONE: Final = 32
 """Nodes that are tried one by one where the first ones do not fit."""
@@ -45,15 +45,6 @@ _LEFT_WITH_KEYS: Final = "device keys on a node without a device plugin"
 _SWITCH_FIRST: Final = "solve what holds these nodes first; then plan again from a new snapshot"
 _KEEP_LESS: Final = "plan with a lower --keep-free, or free devices first"
 _SPARE_LESS: Final = "free devices or add a node first, or plan with --spare-nodes 0"
-
-
-class _When(NamedTuple):
-    """A moment that is checked: its description with `{}` for the nodes, its stage, and the places before it."""
-
-    text: str
-    nodes: frozenset[str]
-    stage: Stage
-    before: Placement
 
 
 class WaveSearch:
@@ -346,10 +337,13 @@ class WaveSearch:
     def check_wave(
         self, moment: Moment, names: frozenset[str], parts: tuple[Part, ...]
     ) -> Obstacle | None:
-        """Return the obstacle to the drain of nodes, or without any to the opt-in of parts."""
-        self.obstacle = self.check_drain(moment, names) if names else None
-        if not names:
-            self._switch(moment, (), moment.placement, parts)
+        """Return the obstacle to the drain of nodes, else to their switch with the opt-in of parts."""
+        before, self.obstacle = moment.placement, None
+        if names:
+            during, self.obstacle = self._drain(moment, names)
+            before = during.after(before)
+        if self.obstacle is None:
+            _, self.obstacle = self._switched(moment, names, before, parts)
         return self.explained(moment)
 
     def check_drain(self, moment: Moment, names: frozenset[str]) -> Obstacle | None:
@@ -437,7 +431,7 @@ class WaveSearch:
     def _drain(self, moment: Moment, names: frozenset[str]) -> tuple[Placement, Obstacle | None]:
         stage = msgspec.structs.replace(moment.stage, draining=names, waits=True)
         during = self._placer.place(stage, moment.placement)
-        when = _When("while draining {}", names, stage, moment.placement)
+        when = CheckedMoment("while draining {}", names, stage, moment.placement)
         return during, self._check(moment, during, when)
 
     def _switch(
@@ -449,19 +443,25 @@ class WaveSearch:
     ) -> Attempt | None:
         """Return the wave of nodes and parts, if pods have devices after it."""
         names = frozenset(entry.node.name for entry in nodes)
-        stage = stage_after(moment.stage, names, parts)
-        after = self._placer.place(stage, before)
-        chosen = tuple(dict.fromkeys(part.namespace for part in parts))
-        opted_in = f"{join_names(chosen)} opted in" if chosen else ""
-        what = filter(None, ("{} switched" if names else "", opted_in))
-        when = _When(f"with {' and '.join(what)}", names, stage, before)
-        obstacle = self._check(moment, after, when) or self._check_loss(moment, after, when)
+        after, obstacle = self._switched(moment, names, before, parts)
         if obstacle is not None:
             self.obstacle = obstacle
             return None
         return Attempt(nodes=nodes, parts=parts, after=after)
 
-    def _check(self, moment: Moment, placement: Placement, when: _When) -> Obstacle | None:
+    def _switched(
+        self, moment: Moment, names: frozenset[str], before: Placement, parts: tuple[Part, ...]
+    ) -> tuple[Placement, Obstacle | None]:
+        """Return the places of pods after a wave, and its obstacle."""
+        stage = stage_after(moment.stage, names, parts)
+        after = self._placer.place(stage, before)
+        chosen = tuple(dict.fromkeys(part.namespace for part in parts))
+        opted_in = f"{join_names(chosen)} opted in" if chosen else ""
+        what = filter(None, ("{} switched" if names else "", opted_in))
+        when = CheckedMoment(f"with {' and '.join(what)}", names, stage, before)
+        return after, self._check(moment, after, when) or self._check_loss(moment, after, when)
+
+    def _check(self, moment: Moment, placement: Placement, when: CheckedMoment) -> Obstacle | None:
         """Return the obstacle in a placement at a moment; None if the placement is good enough."""
         text, nodes = when.text, tuple(sorted(when.nodes))
         stranded = placement.stranded - moment.pending
@@ -489,7 +489,7 @@ class WaveSearch:
             return Obstacle(moment=text, nodes=nodes, problem=problem, fix=_KEEP_LESS)
         return None
 
-    def _check_loss(self, moment: Moment, after: Placement, when: _When) -> Obstacle | None:
+    def _check_loss(self, moment: Moment, after: Placement, when: CheckedMoment) -> Obstacle | None:
         """Return the obstacle to losing a side's largest nodes; None if all pods find devices."""
         if not self._policy.spare_nodes:
             return None

@@ -281,6 +281,15 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class CheckedMoment(NamedTuple):
+    """A moment that is checked: its description with `{}` for the nodes, its stage, and the places before it."""
+
+    text: str
+    nodes: frozenset[str]
+    stage: Stage
+    before: Placement
+
+
 def stage_after(stage: Stage, nodes: frozenset[str] | set[str], parts: Sequence[Part]) -> Stage:
     """Return the stage with additional switched nodes, and additional parts with claims."""
     return msgspec.structs.replace(

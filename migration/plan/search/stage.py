@@ -1,14 +1,15 @@
 """The pods of a plan and the moments of a migration, as values. Pure."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from kube.api.core import Pod
 from kube.api.workloads import DAEMON_SET
+from migration.assessment.node_devices import labels_of_sharing
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.plan.model.plan import RESTARTED_KINDS
+from migration.plan.model.plan import RESTARTED_KINDS, PlannedNode
 
 
 class PodKey(NamedTuple):
@@ -84,6 +85,26 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
     def _is_opted_in(self, namespace: str, reference: str) -> bool:
         return namespace in self.opted_in or reference in self.selected
+
+
+def switched_labels(
+    nodes: Iterable[PlannedNode], own_labels: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, str]]:
+    """Return node to the labels that its switch gives it.
+
+    No pod is to count on a label of sharing, nor on the value that takes its place.
+
+    Args:
+        nodes: The nodes that are switched.
+        own_labels: Node to the labels that it has.
+    """
+    return {
+        node.name: {
+            **dict.fromkeys(labels_of_sharing(own_labels.get(node.name, {})), ""),
+            **node.labels,
+        }
+        for node in nodes
+    }
 
 
 def planned_pod(

@@ -14,9 +14,8 @@ from typing import Final
 import msgspec
 
 from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.node_devices import labels_of_sharing
 from migration.assessment.outcomes import AssessedWorkload, Outcome, suspended_text
-from migration.plan.model.plan import Held, Wave
+from migration.plan.model.plan import Held, PlannedNode, Wave
 from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.couplings import idle_workloads, with_couplings
 from migration.plan.search.device_map import WaveDetails, wave_details
@@ -34,7 +33,7 @@ from migration.plan.search.moments import (
 from migration.plan.search.parts import AwaitedNodes, Part, divide, servable_parts
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.searched import SearchedWaves, completed, held_objects
-from migration.plan.search.stage import PodKey, Stage
+from migration.plan.search.stage import PodKey, Stage, switched_labels
 from migration.plan.search.unmovable import (
     Unmovable,
     bound_workloads,
@@ -142,16 +141,7 @@ class Planner:
             start: The nodes and namespaces that are switched and opted in already.
             progress: Follows the search.
         """
-        own_labels = {node.metadata.name: node.labels for node in self._cluster.state.nodes}
-        # No pod is to count on a label of sharing, nor on the value that takes its place.
-        labels = {
-            name: {
-                **dict.fromkeys(labels_of_sharing(own_labels.get(name, {})), ""),
-                **entry.node.labels,
-            }
-            for entry in candidates
-            for name in [entry.node.name]
-        }
+        labels = self._labels(entry.node for entry in candidates)
         progress.expect(len(candidates))
         stage = msgspec.structs.replace(
             start, labels={**start.labels, **labels}, closed=start.closed | self._closed_nodes()
@@ -235,12 +225,18 @@ class Planner:
             ),
         )
 
-    def misfit(self, stage: Stage, draining: frozenset[str], parts: tuple[Part, ...]) -> str:
-        """Explain that pods find no devices in a drain of nodes, or without any after the opt-in of parts; empty if all do."""
+    def misfit(self, stage: Stage, nodes: Sequence[PlannedNode], parts: tuple[Part, ...]) -> str:
+        """Explain that pods find no devices in a drain of nodes, or after their switch with parts opted in; empty if all do."""
         search = WaveSearch(self._placer, self._policy, self._losses, lambda: False)
-        begin = self._begin(stage, (), ())
-        obstacle = search.check_wave(begin, draining, parts)
+        labelled = msgspec.structs.replace(stage, labels={**stage.labels, **self._labels(nodes)})
+        names = frozenset(node.name for node in nodes)
+        obstacle = search.check_wave(self._begin(labelled, (), ()), names, parts)
         return obstacle.reason if obstacle is not None else ""
+
+    def _labels(self, nodes: Iterable[PlannedNode]) -> dict[str, dict[str, str]]:
+        """Return node to the labels that its switch gives it."""
+        own_labels = {node.metadata.name: node.labels for node in self._cluster.state.nodes}
+        return switched_labels(nodes, own_labels)
 
     def unplaced(self, stage: Stage, draining: frozenset[str]) -> tuple[str, ...]:
         """Return the pods without devices that find no place while nodes are drained, as `Pod/namespace/name`."""
