@@ -145,7 +145,7 @@ def check_uncounted(
     pods: Mapping[tuple[str, str], Pod],
     keys_on: Mapping[str, Collection[str]],
 ) -> Iterator[Blocker]:
-    """Yield a blocker for each class that pods which run would get devices of, while no node has some.
+    """Yield a blocker for each class of devices on no node that running pods would need.
 
     Workloads that move with a kept name are proposed with it.
 

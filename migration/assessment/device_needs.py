@@ -298,7 +298,7 @@ class PodsToCome(NamedTuple):
 
 
 class TodaysLines:
-    """The lines for devices of the quotas that a namespace has today, with what its pods and claims use of them."""
+    """The lines for devices of a namespace's quotas of today, with the use of its pods and claims."""
 
     def __init__(
         self, accounts: Sequence[Account], objects: NamespaceObjects, counting: Counting

@@ -26,7 +26,7 @@ Objects = list[dict[str, Any]]
 
 
 def random_cluster(seed: int) -> tuple[Objects, int]:
-    """Return a cluster whose quota has one line of a key, and the line's amount."""
+    """Return a cluster with one line of a key in its quota, and the amount of the line."""
     pick = random.Random(seed)
     amount = pick.randint(0, 5)
     objects = [plugin_node("gpu-0"), plugin_node("gpu-1"), hami_node("hami-0"), hami_node("hami-1")]
