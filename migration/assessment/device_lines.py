@@ -145,6 +145,7 @@ class _Member(NamedTuple):
     """A workload with its pods.
 
     Attributes:
+        today: The amounts of a pod that starts today.
         charge: The amounts of a pod once it has moved.
         now: The amounts of its pods that there are, as they count today.
         later: The same, as they count once the plan is prepared.
@@ -156,6 +157,7 @@ class _Member(NamedTuple):
     """
 
     workload: AssessedWorkload
+    today: PodCharge
     charge: PodCharge
     now: Sequence[PodCharge]
     later: Sequence[PodCharge]
@@ -185,9 +187,18 @@ class _Member(NamedTuple):
         is_concerned = self.is_opted_in if is_early else self.is_evicted or not self.is_opted_in
         if not is_concerned or not self.on(account, line, self.running + self.starting):
             return False
-        if is_added or self.starting or (self.is_evicted and not is_early):
+        if is_added:
             return True
-        return self._kept_on(self.now, account, line) < self.on(account, line, self.running)
+        amount_now = self._kept_on(self.now, account, line)
+        if is_early:
+            # A line that is too low without the plan is no reason not to prepare it.
+            is_dearer = self.today.on(account.quota, line) < self.charge.on(account.quota, line)
+            return is_dearer or amount_now < self._kept_on(self.later, account, line)
+        return (
+            bool(self.starting)
+            or self.is_evicted
+            or amount_now < self.on(account, line, self.running)
+        )
 
     def _kept_on(self, charges: Iterable[PodCharge], account: Account, line: str) -> Quantity:
         """Return the amount of as many of its pods as it keeps, of those with the most."""
@@ -294,6 +305,7 @@ class _Comparison:
         surge = surge_of(workload)
         member = _Member(
             workload=workload,
+            today=coming.charge,
             charge=charge,
             now=self._objects.charges(names, self._today.counting),
             later=self._objects.charges(names, self._later),

@@ -15,6 +15,7 @@ from testing.plan import failed_before, held_objects, planned
 LABEL: Final = "drawbridge.internal/translate"
 KEY: Final = f"requests.{GPU}"
 NVIDIA: Final = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
+SHARES: Final = "hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices"
 REFERENCE: Final = "ResourceQuota/team/gpus"
 Objects = list[dict[str, Any]]
 
@@ -108,3 +109,38 @@ def test_a_quota_of_a_mapped_key_counts_claims_of_its_class(tmp_path: Path) -> N
     assert f"{row}, unless their class maps the key" in text
     assert row in shares
     assert f"{row}, unless" not in shares
+
+
+@pytest.mark.parametrize("has_others", [False, True])
+def test_a_line_that_is_too_low_without_the_plan_stops_no_other_team(
+    tmp_path: Path, has_others: bool
+) -> None:
+    """prepare.sh asked, and verify failed the first wave of all teams, though the plan changed nothing of the quota."""
+    web = workload("web", SHARE, ["hami-0", "hami-0"], kind="StatefulSet")
+    others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
+    objects = [
+        *(*nodes(), namespace("team", {LABEL: "true"}), *web),
+        resource_quota({KEY: "10", SHARES: "1", NVIDIA: "5"}),
+        *(others if has_others else []),
+    ]
+
+    plan = planned(tmp_path, objects)
+
+    assert not plan["quotaLines"]
+    held = held_objects(plan)
+    assert "Node//hami-0" in held, "its own move needs the line"
+    assert "Namespace//team" not in held
+    assert "Prepare all the same" not in (tmp_path / "plan" / "prepare.sh").read_text()
+    assert REFERENCE not in failed_before(tmp_path, objects)
+
+
+def test_present_claims_and_pods_to_drain_do_not_stop_the_preparation(tmp_path: Path) -> None:
+    """One pod has its claim already, two are still to be drained, and the line has room for two."""
+    web = workload("web", SHARE, ["hami-0", "hami-0"], kind="StatefulSet")
+    objects = [*nodes(), *early_namespace({KEY: "2", SHARES: "2"}, SHARE), *web]
+
+    plan = planned(tmp_path, objects)
+
+    assert "Node//hami-0" in held_objects(plan)
+    assert "Prepare all the same" not in (tmp_path / "plan" / "prepare.sh").read_text()
+    assert REFERENCE not in failed_before(tmp_path, objects)
