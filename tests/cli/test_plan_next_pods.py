@@ -241,4 +241,4 @@ def test_no_node_is_switched_where_no_class_is_mapped_and_nobody_gets_claims(
 
     assert not waves(plan)
     reason = held_objects(plan)["Node//gpu-1"]
-    assert "pods of Deployment/team/web keep device keys and would lack its devices" == reason
+    assert "the next pods of Deployment/team/web may be placed on it, and would have no" in reason

@@ -9,7 +9,13 @@ import pytest
 
 from testing.builders import HAMI
 from testing.command import drawbridge
-from testing.documents import api_object, claim, device_class, namespace, resource_quota
+from testing.documents import (
+    api_object,
+    claim,
+    device_class,
+    namespace,
+    resource_quota,
+)
 from testing.migration import (
     GPU,
     SHARE,
@@ -19,6 +25,7 @@ from testing.migration import (
     hami_node,
     origin,
     plugin_node,
+    resource_slice,
     workload,
 )
 from testing.plan import failed_before, held_objects, planned, waves
@@ -252,8 +259,7 @@ def test_a_native_cron_job_without_room_is_named(tmp_path: Path) -> None:
 
     held = held_objects(plan)
     assert f"{NVIDIA} of {REFERENCE}" in held["CronJob/team/night"]
-    lacking = "pods of CronJob/team/night keep device keys and would lack its devices"
-    assert lacking == held["Node//gpu-0"]
+    assert held["Node//gpu-0"].startswith("the next pods of CronJob/team/night may be placed on it")
     assert "Node//hami-0" not in held
 
 
@@ -408,7 +414,7 @@ def test_a_workload_without_replicas_holds_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_idle", [False, True])
 def test_a_native_workload_without_room_holds_no_label(tmp_path: Path, *, is_idle: bool) -> None:
-    """It held the namespace with all shares of it, though no label has its pods count on the line."""
+    """It held all shares of its namespace, and then its nodes were switched for nobody, and its key mapped."""
     share = stateful_set("web", SHARE, ["hami-0"])
     native = cron_job(WHOLE) if is_idle else stateful_set("llm", WHOLE, ["gpu-0"])
     name = "CronJob/team/night" if is_idle else "StatefulSet/team/llm"
@@ -417,24 +423,45 @@ def test_a_native_workload_without_room_holds_no_label(tmp_path: Path, *, is_idl
 
     plan = planned(tmp_path, [*objects, low])
 
-    assert ["team"] == moved(plan)
-    assert f"{NVIDIA} of {REFERENCE} (needed 1, " in held_objects(plan)[name]
-    assert is_idle is ("Node//gpu-0" not in held_objects(plan))
-    (number,) = (wave["wave"] for wave in plan["waves"] if "team" in wave["namespaces"])
+    held = held_objects(plan)
+    assert f"{NVIDIA} of {REFERENCE} (needed 1, " in held[name]
+    assert {"Node//gpu-0", "Node//gpu-1"} <= held.keys()
+    assert {} == plan["mappedClasses"]
+    assert f"{name} keep {GPU}, which no DeviceClass maps in this plan" in held["Namespace//team"]
+    (number,) = (wave["wave"] for wave in plan["waves"] if "team/web" in str(wave["workloads"]))
     assert REFERENCE not in failed_before(tmp_path, [*objects, low], number)
     lower = quota({KEY: "8", NVIDIA: "0", SHARES: "0"})
     assert SHARES in failed_before(tmp_path, [*objects, lower], number)[REFERENCE]
 
 
-def test_a_native_workload_without_pods_keeps_devices(tmp_path: Path) -> None:
-    """All nodes were switched without a mapping of its key, and its pods had devices on none of them."""
-    objects = [*nodes(), namespace("team"), *cron_job(WHOLE)]
+@pytest.mark.parametrize("kind", ["CronJob", "Job"])
+@pytest.mark.parametrize("others", [[], ["hami-0"]], ids=["alone", "shares"])
+def test_a_native_workload_without_pods_keeps_its_nodes(
+    tmp_path: Path, kind: str, others: Sequence[str]
+) -> None:
+    """Its nodes were switched for nobody, and its key was mapped for it alone: its pods would have waited for ever."""
+    web = stateful_set("web", SHARE, others, namespace="other")
+    objects = [*nodes(), namespace("team"), namespace("other"), *web, *idle(kind, WHOLE)]
 
     plan = planned(tmp_path, [*objects, quota({KEY: "8", NVIDIA: "0"})])
 
-    assert "CronJob/team/night" in held_objects(plan)
-    switched = {name for names, _ in waves(plan) for name in names}
-    assert plan["mappedClasses"] or not {"gpu-0", "gpu-1"} <= switched
+    assert {"Node//gpu-0", "Node//gpu-1"} <= held_objects(plan).keys()
+    assert {} == plan["mappedClasses"]
+
+
+@pytest.mark.parametrize("kind", ["CronJob", "Job"])
+def test_a_switched_node_lets_no_further_one_go(tmp_path: Path, kind: str) -> None:
+    """The next plan switched them, though the first one refused it."""
+    switched = plugin_node("dra-0", 0)
+    devices = resource_slice("dra-0", "gpu.nvidia.com", ["GPU-a", "GPU-b"])
+    selector = "device.driver == 'gpu.nvidia.com'"
+    mapped = device_class(selector, name="gpu.nvidia.com", extendedResourceName=GPU)
+    others = [namespace("other"), *workload("api", WHOLE, ["gpu-1"], namespace="other")]
+    objects = [*nodes(), switched, devices, mapped, namespace("team"), *others, *idle(kind, WHOLE)]
+
+    plan = planned(tmp_path, [*objects, quota({KEY: "4", NVIDIA: "0"})])
+
+    assert {"Node//gpu-0", "Node//gpu-1"} <= held_objects(plan).keys()
 
 
 @pytest.mark.parametrize("hard", ["0", "1"])

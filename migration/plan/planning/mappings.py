@@ -16,7 +16,9 @@ from translation.model.intents import Vocabulary
 from translation.profiles.profile import Profile
 from translation.reading.arbiter import OTHER_VENDORS
 
-_UNMAPPED: Final = "pods of {} keep {}, which no DeviceClass maps while no wave installs the driver, so the next ones would get claims"
+_UNMAPPED: Final = (
+    "pods of {} keep {}, which no DeviceClass maps in this plan, so the next ones would get claims"
+)
 
 
 def planned_mappings(
@@ -36,7 +38,7 @@ def planned_mappings(
         workloads: The cluster's workloads, without the mappings of charts.
         profiles: Driver to profile.
         drivers: The drivers that are installed by then.
-        unmoved: The workloads with pods that never move, as `Kind/namespace/name`.
+        unmoved: The workloads whose pods never move, as `Kind/namespace/name`.
         opted_in: The namespaces that are opted in as a whole by the end.
     """
     classes = frozenset[str]().union(

@@ -79,7 +79,8 @@ class PreparedSearch(msgspec.Struct, frozen=True, kw_only=True):
         mappings = planned_mappings(
             *(workloads, self.question.profiles),
             drivers=drivers | publishing_drivers(prepared.objects),
-            unmoved={
+            unmoved=waves.left
+            | {
                 entry.object
                 for entry in waves.held
                 # Next pods of one without pods may come to switched nodes.

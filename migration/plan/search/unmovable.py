@@ -73,8 +73,8 @@ _RUNS_UNCREATED: Final = (
     "pods of {} run on it, and a ResourceQuota would reject their next pods, or claims of these"
 )
 _WOULD_WAIT: Final = (
-    "once it is switched, the next pods of {} may be placed on it, and would wait there for claims that a ResourceQuota "
-    "does not let be created"
+    "the next pods of {} may be placed on it, and would have no devices there once it is switched: a ResourceQuota does "
+    "not let their claims be created"
 )
 _MOVE_VOLUME: Final = (
     "move the volume to a storage that other nodes reach, or switch the node by hand at once with the label of the "
@@ -339,28 +339,19 @@ def left_without_claims(
 def held_without_claims(
     left: Iterable[Unmovable],
     candidates: Iterable[Candidate],
-    moving: Iterable[AssessedWorkload],
     serving: Callable[[AssessedWorkload], frozenset[str]],
-    switched: frozenset[str],
 ) -> Iterator[Held]:
-    """Yield the nodes that pods would wait on for claims, though others with their device plugin have room.
+    """Yield the nodes that next pods may use with their device plugin, and could not with claims that are not created.
 
-    kube-scheduler chooses nodes of both sides once a class maps the name, and creates the claim afterwards. Where the plan
-    has none map it, or the pods may get a switched node today, a further one makes no difference.
+    kube-scheduler chooses nodes of both sides once a class maps the name, and creates the claim afterwards. Where none
+    does, pods that use the device plugin lose the node.
 
     Args:
         left: The workloads of these pods.
         candidates: The nodes that could be switched.
-        moving: The other workloads, for which the plan has classes map names.
         serving: A function that returns the nodes with devices for claims of a workload that take its pods.
-        switched: Nodes that have a DRA driver already.
     """
-    mapped = frozenset[str]().union(*(workload.unmapped for workload in moving))
-    places: list[tuple[Unmovable, frozenset[str]]] = []
-    for entry in left:
-        nodes, unmapped = serving(entry.workload), entry.workload.unmapped.keys()
-        if unmapped <= mapped and (unmapped or not nodes & switched):
-            places.append((entry, nodes))
+    places = [(entry, serving(entry.workload)) for entry in left]
     for candidate in candidates:
         if own := [entry for entry, nodes in places if candidate.node.name in nodes]:
             text = _WOULD_WAIT.format(join_names([entry.workload.key.reference for entry in own]))

@@ -65,6 +65,7 @@ class Waves(msgspec.Struct, frozen=True, kw_only=True):
         complete: The search was not ended before all nodes and namespaces were tried.
         early: The namespaces that are not opted in, with the nodes that they wait for in vain.
         details: The details of each wave.
+        left: The native workloads, as `Kind/namespace/name`, whose next pods keep their device plugin.
     """
 
     waves: tuple[Wave, ...]
@@ -72,6 +73,7 @@ class Waves(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = True
     details: tuple[WaveDetails, ...] = ()
     early: Mapping[str, tuple[AwaitedNodes, ...]] = {}
+    left: frozenset[str] = frozenset()
 
 
 class Planner:
@@ -113,7 +115,7 @@ class Planner:
         self._policies = policies_in_order(policy) if policy.notes_loss else (policy,)
         self._losses = NodeLosses.none(placer)
         self._live_nodes = live_nodes
-        self._unmovable = self._waiting = frozenset[str]()
+        self._unmovable = frozenset[str]()
         self._today = self._usable = UsableNodes(cluster, placer)
         self._needed = NeededNodes(cluster, self._today, live_nodes)
         self._serving = self._usable.claim_nodes(cluster.workloads)
@@ -159,15 +161,7 @@ class Planner:
         stage = msgspec.structs.replace(stage, closed=stage.closed | own_nodes)
         candidates = [entry for entry in candidates if entry.node.name not in own_nodes]
         left = left_without_claims(self._cluster, unmovable.values(), self._starting)
-        self._waiting = frozenset(entry.workload.key.reference for entry in left)
-        moving = [
-            workload
-            for workload in self._workloads
-            if workload.key.reference not in unmovable or self._nodes_of(workload) - own_nodes
-        ]
-        barred = tuple(
-            held_without_claims(left, candidates, moving, self._usable.serving, start.switched)
-        )
+        barred = tuple(held_without_claims(left, candidates, self._usable.serving))
         candidates = _without(candidates, barred)
         barred += tuple(self._barred(candidates, namespaces, start))
         candidates = _without(candidates, barred)
@@ -214,6 +208,7 @@ class Planner:
             ),
             complete=not progress.stops(),
             early=useful.early(),
+            left=frozenset(entry.workload.key.reference for entry in left),
             details=tuple(
                 wave_details(
                     moment,
@@ -461,8 +456,7 @@ class Planner:
             else:
                 is_served = workload.outcome is Outcome.NATIVE or stage.has_moved(workload)
             # Those that stay as they are keep their own nodes, and need no others.
-            stays = is_served or workload.key.reference in self._unmovable
-            if workload.pods and (not stays or workload.key.reference in self._waiting):
+            if workload.pods and not is_served and workload.key.reference not in self._unmovable:
                 yield workload
 
     def usable_nodes(self) -> Mapping[str, frozenset[str]]:
