@@ -1,4 +1,4 @@
-"""The cluster that stories run on, one for the whole session.
+"""The cluster that stories run on, one for all of them, which ends before other tests begin.
 
 `DRAWBRIDGE_E2E_KUBECONFIG` names a kubeconfig of a cluster to use instead of starting one; stories
 that need flags of the API server are skipped there. With `CI=1` a skip is a failure.
@@ -80,10 +80,10 @@ def _turn(item: pytest.Item) -> int:
     """Return the turn of a story: those that change the cluster for all that follow come last."""
     if not isinstance(item, pytest.Function):
         return 0
-    # A session's fixture is made anew when its parameter changes.
+    # The cluster is made anew when its parameter changes.
     if hasattr(item, "callspec") and "cluster" in item.callspec.params:
         return 2
-    # The real node stays for the session, with devices and a driver that reports all the time.
+    # The real node stays for the stories that follow, with devices and a driver that reports all the time.
     return int("real_node" in item.fixturenames)
 
 
@@ -105,7 +105,7 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Access]:
@@ -149,7 +149,7 @@ def own_cluster(cluster: Access) -> Cluster:
     return cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def drawbridge(cluster: Access) -> Iterator[Drawbridge]:
     """Drawbridge, installed from its manifests with webhook and controller running."""
     drawbridge_ = install_drawbridge(cluster, settings=IMPATIENT)
@@ -157,7 +157,7 @@ def drawbridge(cluster: Access) -> Iterator[Drawbridge]:
     drawbridge_.uninstall()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def installed_bridge(cluster: Access) -> Iterator[Bridge]:
     """The bridge, installed from its manifests, for the devices of all drivers of the inventory."""
     bridge = Bridge(cluster, drivers=DRIVERS)
@@ -174,7 +174,7 @@ def bridge(installed_bridge: Bridge) -> Iterator[Bridge]:
     installed_bridge.leave()  # Stories of other files take the Lease for themselves.
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def _impartial(cluster: Access) -> Bridge:
     return Bridge(cluster, drivers=DRIVERS, settings=NO_USUAL_PODS)
 
@@ -191,7 +191,7 @@ def impartial_bridge(installed_bridge: Bridge, _impartial: Bridge) -> Iterator[B
     _impartial.stop(IMPARTIAL)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def owned_bridge(cluster: Access) -> Iterator[Owned]:
     """The bridge on a cluster of its own, `e2e.owned.AUDITED`, as the owner of drivers by the fence."""
     if not isinstance(cluster, Cluster):
@@ -200,7 +200,7 @@ def owned_bridge(cluster: Access) -> Iterator[Owned]:
         yield owned_stage
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def real_node(cluster: Access) -> Iterator[Node]:
     """A node with a real kubelet and containerd."""
     if MINOR != NEWEST_MINOR:
@@ -216,7 +216,7 @@ def real_node(cluster: Access) -> Iterator[Node]:
         yield node
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def product_image(real_node: Node, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The product's own image on the real node."""
     if why := missing_for_image():
@@ -227,7 +227,7 @@ def product_image(real_node: Node, tmp_path_factory: pytest.TempPathFactory) -> 
     archive.unlink()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def scheduler_image(real_node: Node, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The image of the bridge's scheduler on the real node."""
     archive = tmp_path_factory.mktemp("scheduler-image") / "image.tar"
@@ -236,7 +236,7 @@ def scheduler_image(real_node: Node, tmp_path_factory: pytest.TempPathFactory) -
     archive.unlink()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def installed_driver(cluster: Access, real_node: Node) -> Iterator[NodeDriver]:
     """The node driver, installed from its manifests."""
     settings = {
@@ -259,7 +259,7 @@ def driver(installed_driver: NodeDriver) -> NodeDriver:
     return installed_driver
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def fleet(cluster: Access) -> Iterator[list[str]]:
     """The nodes of examples/cluster/cluster.yaml and some more, as `examples_fleet` tells."""
     classes, nodes, slices = examples_fleet(SPARE_NODES)
@@ -269,9 +269,9 @@ def fleet(cluster: Access) -> Iterator[list[str]]:
     cluster.remove_nodes(nodes_added)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def workshop(cluster: Access) -> Iterator[str]:
-    """A namespace for the whole session, of stories that leave nothing behind."""
+    """A namespace for all stories, of those that leave nothing behind."""
     yield from _fresh_namespace(cluster, "workshop")
 
 

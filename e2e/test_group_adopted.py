@@ -36,7 +36,7 @@ GANG: Final = "gang.scheduling.koordinator.sh/name"
 MINIMUM: Final = "gang.scheduling.koordinator.sh/min-available"
 RING: Final = adopted_name(GroupName(GroupSystem.KOORDINATOR, TEAM, "ring"))
 
-pytestmark = pytest.mark.parametrize("cluster", [OF_ITS_OWN], indirect=True, scope="session")
+pytestmark = pytest.mark.parametrize("cluster", [OF_ITS_OWN], indirect=True, scope="package")
 
 
 @pytest.fixture(scope="module")

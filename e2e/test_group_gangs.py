@@ -43,7 +43,7 @@ SETTINGS: Final = merged(
     },
 )
 
-pytestmark = pytest.mark.parametrize("cluster", [OF_ITS_OWN], indirect=True, scope="session")
+pytestmark = pytest.mark.parametrize("cluster", [OF_ITS_OWN], indirect=True, scope="package")
 
 
 @pytest.fixture(scope="module")

@@ -71,7 +71,7 @@ pytestmark = [
         "cluster",
         [{"client_qps": 400, **(POD_GROUPS if MINOR >= POD_GROUPS_SINCE else {})}],
         indirect=True,
-        scope="session",
+        scope="package",
     ),
 ]
 

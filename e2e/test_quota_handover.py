@@ -27,7 +27,7 @@ FULL: Final = "1 device needed, 0 of 2 devices left"
 pytestmark = [
     needs(36, "MutatingAdmissionPolicy of admissionregistration.k8s.io/v1"),
     # Not shared with other stories: the policies are about every pod.
-    pytest.mark.parametrize("cluster", [CLUSTER], indirect=True, scope="session"),
+    pytest.mark.parametrize("cluster", [CLUSTER], indirect=True, scope="package"),
 ]
 
 
