@@ -70,8 +70,26 @@ QUARTERS: Final[Mapping[str, tuple[str, ...]]] = {
 """Stories that take about as long together, by the beginning of their files; the fourth quarter are all others."""
 
 
+TOGETHER: Final = frozenset(
+    {
+        "tests/bench/test_scale.py",
+        "tests/cli/test_html_in_browser.py",
+        "tests/oracle/test_allocator_oracle.py",
+        "tests/oracle/test_group_oracle.py",
+        "tests/test_citations.py",
+        "tests/test_english.py",
+        "tests/test_image.py",
+        "tests/test_manifests.py",
+        "tests/test_previous_version.py",
+        "tests/tools/test_docs_site.py",
+        "tests/tools/test_walk.py",
+    }
+)
+"""Files whose tests share what takes long to make, and would make it again in each process."""
+
+
 class StoriesApart(LoadScopeScheduling):  # type: ignore[misc]  # Has no types.
-    """A distribution over processes: each quarter of the stories to one, other tests singly.
+    """A distribution over processes: each quarter of the stories to one, other tests singly but for `TOGETHER`.
 
     Stories wait more than they compute, so there are more processes than cores. The stories of a quarter
     share a cluster, which each process starts for itself. They share the one that
@@ -81,7 +99,8 @@ class StoriesApart(LoadScopeScheduling):  # type: ignore[misc]  # Has no types.
     def _split_scope(self, nodeid: str) -> str:
         """Return the scope that a test is distributed with."""
         if not nodeid.startswith("e2e/"):
-            return nodeid
+            file = nodeid.partition("::")[0]
+            return file if file in TOGETHER else nodeid
         if "DRAWBRIDGE_E2E_KUBECONFIG" not in os.environ:
             for scope, files in QUARTERS.items():
                 if nodeid.startswith(files):
