@@ -44,7 +44,8 @@ def test_vet_finds_nothing() -> None:
 
 @pytest.mark.oracle
 def test_its_tests_pass() -> None:
-    report = run(go_command(), "test", "./...")
+    # Without -vet=off, all that the module imports is vetted once more, for fewer analyzers than by `go vet`.
+    report = run(go_command(), "test", "-vet=off", "./...")
 
     assert set(re.findall(r"^ok\s+\S+/(\w+)\s", report, re.MULTILINE)) == {"plugin", "sidecar"}
 
