@@ -94,6 +94,8 @@ def built_path() -> Path:
             "build",
             "-trimpath",
             "-mod=readonly",
+            # As the control plane of the stories is built: packages of both are compiled once.
+            "-gcflags=all=-dwarf=false",
             "-o",
             str(temporary),
             ".",

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from e2e.binaries import BRIDGE_FOLDER, BUILD_ENVIRONMENT
+from e2e.binaries import BRIDGE_FOLDER, BUILD_ENVIRONMENT, COMPILER_FLAGS
 from tools.go import go_command
 
 ROOT: Final = Path(__file__).parents[2]
@@ -39,13 +39,13 @@ def test_it_is_formatted() -> None:
 
 @pytest.mark.oracle
 def test_vet_finds_nothing() -> None:
-    run(go_command(), "vet", "./...")
+    run(go_command(), "vet", COMPILER_FLAGS, "./...")
 
 
 @pytest.mark.oracle
 def test_its_tests_pass() -> None:
     # Without -vet=off, all that the module imports is vetted once more, for fewer analyzers than by `go vet`.
-    report = run(go_command(), "test", "-vet=off", "./...")
+    report = run(go_command(), "test", COMPILER_FLAGS, "-vet=off", "./...")
 
     assert set(re.findall(r"^ok\s+\S+/(\w+)\s", report, re.MULTILINE)) == {"plugin", "sidecar"}
 
