@@ -1,6 +1,6 @@
-"""The cluster that stories run on, one for all of them, which ends before other tests begin.
+"""The cluster of all stories.
 
-`DRAWBRIDGE_E2E_KUBECONFIG` names a kubeconfig of a cluster to use instead of starting one; stories
+It ends before other tests begin. `DRAWBRIDGE_E2E_KUBECONFIG` names a kubeconfig of a cluster to use instead of starting one; stories
 that need flags of the API server are skipped there. With `CI=1` a skip is a failure.
 `DRAWBRIDGE_E2E_LOGS` names a folder where the components' logs stay, with one more for each process of
 `make test`.
