@@ -47,7 +47,7 @@ from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.vendors import NVIDIA, unmap_command
 from migration.plan.facts.work import Restart, describe_work, read_restart
-from migration.plan.model.plan import Plan, PlannedNode, PlannedWork, Wave
+from migration.plan.model.plan import Held, Plan, PlannedNode, PlannedWork, Wave
 from translation.cluster.snapshot import WideMapping
 
 DAEMON_SETS: Final = "daemonsets"
@@ -76,6 +76,7 @@ def check_before(
     *,
     wide_mappings: Sequence[WideMapping],
     shortages: Sequence[ClaimShortage],
+    in_vain: Sequence[Held] = (),
 ) -> WaveAnswer:
     """Check that a wave may begin.
 
@@ -86,6 +87,7 @@ def check_before(
         drain: Returns what becomes of the pods of a wave if it begins now.
         wide_mappings: The mappings in force that give pods other devices than their keys mean, too.
         shortages: The lines of ResourceQuotas that let too few claims be created.
+        in_vain: The nodes of the wave that next pods may use today, and not without claims that are not created.
     """
     checks = [
         *check_cluster(plan, view),
@@ -116,6 +118,7 @@ def check_before(
         *_check_namespaces(wave, view),
         *check_unchanged(plan, wave, view),
         *_check_claim_counts(wave, view, shortages),
+        *(failed_check(entry.object, f"{entry.reason}: {entry.fix}") for entry in in_vain),
         *_restart_notes(wave, view),
         *_gone_notes(wave, view),
         *_quota_notes(plan, wave),

@@ -10,7 +10,6 @@ from answers.model.objects import decode_objects, of_kind
 from kube.api.core import ResourceQuota
 from kube.manifests.source import SourceObject
 from migration.assessment.capacity import class_names
-from migration.assessment.claim_counts import ClaimShortage
 from migration.assessment.device_lines import LinesQuestion, find_device_lines
 from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import Outcome
@@ -18,7 +17,7 @@ from migration.assessment.quota_conversion import resource_name
 from migration.assessment.replaced_lines import without_replaced_lines
 from migration.plan.checks.before import AGAIN, check_before
 from migration.plan.checks.checks import ClusterView, DrainAnswer, WaveAnswer
-from migration.plan.model.plan import Plan, Wave
+from migration.plan.model.plan import Held, Plan, Wave
 from migration.plan.planning.chart_names import chart_mappings
 from migration.plan.planning.prepared import (
     PlanQuestion,
@@ -29,6 +28,11 @@ from migration.plan.planning.prepared import (
 from migration.plan.planning.unrestarted import opted_in_already
 from migration.plan.search.moments import Policy
 from migration.plan.search.parts import Part
+from migration.plan.search.unmovable import (
+    held_without_claims,
+    left_without_claims,
+    uncreated_workloads,
+)
 from quotas.resource_quotas.scopes import Quota, devices_of_class, quota_of
 from quotas.resource_quotas.usage import OBJECT_COUNTS
 from translation.cluster.snapshot import QuotaPolicy
@@ -47,21 +51,22 @@ def check_before_wave(
     plan: Plan, wave: Wave, view: ClusterView, question: PlanQuestion
 ) -> WaveAnswer:
     """Check that a wave may begin in a cluster as it is now."""
-    prepared = prepare_cluster(question)
-    shortages = _shortages(prepared, question, plan, wave)
-    cluster = msgspec.structs.replace(prepared.cluster, claim_shortages=shortages)
-    prepared = msgspec.structs.replace(prepared, cluster=cluster)
+    prepared = _with_lines_of_wave(prepare_cluster(question), question, plan, wave)
+    cluster = prepared.cluster
     return check_before(
         *(plan, wave, view, lambda wave: _drain_answer(prepared, question, plan, wave)),
-        wide_mappings=prepared.cluster.wide_mappings,
-        shortages=shortages,
+        wide_mappings=cluster.wide_mappings,
+        shortages=(*cluster.claim_shortages, *cluster.early_shortages),
+        in_vain=tuple(_nodes_in_vain(prepared, wave)),
     )
 
 
-def _shortages(
+def _with_lines_of_wave(
     prepared: PreparedCluster, question: PlanQuestion, plan: Plan, wave: Wave
-) -> tuple[ClaimShortage, ...]:
-    """Return the lines of ResourceQuotas that are too low with a wave, those for devices as the plan leaves them.
+) -> PreparedCluster:
+    """Return a cluster with the lines of ResourceQuotas that are too low with a wave.
+
+    Those for devices are compared as the plan leaves them.
 
     Pods that were opted in before the plan need them from the first wave on.
     """
@@ -81,8 +86,24 @@ def _shortages(
         rejects_uncounted=question.options.quota is QuotaPolicy.DENY,
     )
     own = find_device_lines(prepared.cluster, lines)
-    early = own.early if wave.wave == plan.waves[0].wave else ()
-    return (*counts, *own.shortages, *early)
+    cluster = msgspec.structs.replace(
+        prepared.cluster,
+        claim_shortages=(*counts, *own.shortages),
+        early_shortages=own.early if wave.wave == plan.waves[0].wave else (),
+        not_started=own.not_started,
+    )
+    return msgspec.structs.replace(prepared, cluster=cluster)
+
+
+def _nodes_in_vain(prepared: PreparedCluster, wave: Wave) -> Iterator[Held]:
+    """Yield the nodes of a wave that a plan would hold now, since next pods may use them, and would get no claims."""
+    left = left_without_claims(
+        prepared.cluster, uncreated_workloads(prepared.cluster), prepared.starting_workloads
+    )
+    if left:
+        planner = prepared.planner(Policy(wave_nodes=len(wave.nodes), keep_free=0))
+        usable = planner.usable_later(prepared.stage(), wave.nodes)
+        yield from held_without_claims(left, [node.name for node in wave.nodes], usable.serving)
 
 
 def _with_planned_lines(question: PlanQuestion, plan: Plan, wave: Wave) -> tuple[SourceObject, ...]:

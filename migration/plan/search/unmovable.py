@@ -338,7 +338,7 @@ def left_without_claims(
 
 def held_without_claims(
     left: Iterable[Unmovable],
-    candidates: Iterable[Candidate],
+    nodes: Iterable[str],
     serving: Callable[[AssessedWorkload], frozenset[str]],
 ) -> Iterator[Held]:
     """Yield the nodes that next pods may use with their device plugin, and could not with claims that are not created.
@@ -348,14 +348,14 @@ def held_without_claims(
 
     Args:
         left: The workloads of these pods.
-        candidates: The nodes that could be switched.
+        nodes: The nodes that could be switched.
         serving: A function that returns the nodes with devices for claims of a workload that take its pods.
     """
     places = [(entry, serving(entry.workload)) for entry in left]
-    for candidate in candidates:
-        if own := [entry for entry, nodes in places if candidate.node.name in nodes]:
+    for name in nodes:
+        if own := [entry for entry, own_places in places if name in own_places]:
             text = _WOULD_WAIT.format(join_names([entry.workload.key.reference for entry in own]))
-            yield Held(object=f"Node//{candidate.node.name}", reason=text, fix=own[0].fix)
+            yield Held(object=f"Node//{name}", reason=text, fix=own[0].fix)
 
 
 def sliced_workloads(

@@ -161,7 +161,8 @@ class Planner:
         stage = msgspec.structs.replace(stage, closed=stage.closed | own_nodes)
         candidates = [entry for entry in candidates if entry.node.name not in own_nodes]
         left = left_without_claims(self._cluster, unmovable.values(), self._starting)
-        barred = tuple(held_without_claims(left, candidates, self._usable.serving))
+        names = [entry.node.name for entry in candidates]
+        barred = tuple(held_without_claims(left, names, self._usable.serving))
         candidates = _without(candidates, barred)
         barred += tuple(self._barred(candidates, namespaces, start))
         candidates = _without(candidates, barred)
@@ -223,10 +224,18 @@ class Planner:
     def misfit(self, stage: Stage, nodes: Sequence[PlannedNode], parts: tuple[Part, ...]) -> str:
         """Explain that pods find no devices in a drain of nodes, or after their switch with parts opted in; empty if all do."""
         search = WaveSearch(self._placer, self._policy, self._losses, lambda: False)
-        labelled = msgspec.structs.replace(stage, labels={**stage.labels, **self._labels(nodes)})
+        labelled = self._labelled(stage, nodes)
         names = frozenset(node.name for node in nodes)
         obstacle = search.check_wave(self._begin(labelled, (), ()), names, parts)
         return obstacle.reason if obstacle is not None else ""
+
+    def usable_later(self, stage: Stage, nodes: Iterable[PlannedNode]) -> UsableNodes:
+        """Return the nodes that workloads may use, once some nodes are switched."""
+        return UsableNodes(self._cluster, self._placer, self._labelled(stage, nodes).labels)
+
+    def _labelled(self, stage: Stage, nodes: Iterable[PlannedNode]) -> Stage:
+        """Return a stage with the labels that the switch of nodes gives them."""
+        return msgspec.structs.replace(stage, labels={**stage.labels, **self._labels(nodes)})
 
     def _labels(self, nodes: Iterable[PlannedNode]) -> dict[str, dict[str, str]]:
         """Return node to the labels that its switch gives it."""
