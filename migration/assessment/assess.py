@@ -29,6 +29,7 @@ from migration.assessment.assumed import (
     assume_inventory,
     find_target,
     kept_device_keys,
+    other_drivers,
     whole_device_keys,
     without_mappings,
     without_nodes,
@@ -53,7 +54,14 @@ from migration.assessment.claim_counts import check_claim_counts
 from migration.assessment.device_lines import with_quota_lines
 from migration.assessment.drain_stops import DrainStop, find_drain_stops
 from migration.assessment.evidence import nodes_out_of_service, read_evidence
-from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
+from migration.assessment.gates import (
+    EXTENDED_RESOURCE,
+    check_shares,
+    find_name_changes,
+    foreign_mappings,
+    has_gate,
+    read_chart_names,
+)
 from migration.assessment.node_devices import (
     NodeDevices,
     koordinator_devices,
@@ -78,7 +86,7 @@ from migration.assessment.workloads import group_workloads
 from rules.context.inventory import Inventory
 from translation.cluster.component_statements import Component
 from translation.cluster.snapshot import TranslationOptions, WideMapping, vocabularies_in_force
-from translation.model.intents import DeviceKind, Vocabulary
+from translation.model.intents import Vocabulary
 from translation.profiles.profile import Profile
 from translation.reading.claim_blind_objects import find_named_keys
 
@@ -361,10 +369,11 @@ def assess_cluster(
     original_objects = objects
     replaced_lines = find_replaced_lines(objects, namespace)
     remaining = without_replaced_lines(objects, replaced_lines, namespace)
-    all_quotas = convert_quotas(remaining, profiles, options, namespace)
-    quotas = all_quotas if converts_quotas else []
+    # Whoever keeps a foreign name, pods are evaluated as if no class mapped it.
+    unmapped = without_mappings(remaining, foreign_mappings(objects))
+    all_quotas = convert_quotas(unmapped, profiles, options, namespace)
     if converts_quotas:
-        objects = with_converted_quotas(remaining, quotas, namespace)
+        objects = with_converted_quotas(remaining, all_quotas, namespace)
     views, _ = decode_objects(objects, STATE_KINDS, namespace)
     state = build_state(views)
     kept_names = kept_device_keys(profiles, options)
@@ -401,8 +410,7 @@ def assess_cluster(
     mappable_names = MappableNames(
         assumed_state.classes, snapshot, options, Inventory(assumed_state.slices).devices
     )
-    # Without mapped names every pod is translated, so that all can be placed by their claims; the
-    # drivers are still to be installed.
+    # Without mapped names every pod is translated, so that all can be placed by their claims; drivers are still to be installed.
     snapshot = translating_every_pod(snapshot)
     workloads = tuple(
         assessed_workload
@@ -438,31 +446,23 @@ def assess_cluster(
         return msgspec.structs.replace(
             cluster, wide_mappings=(*wide_mappings, *cluster.wide_mappings)
         )
-    left_namespaces = native_namespaces(workloads)
+    chart_names = read_chart_names(workloads, assumed_state.classes, state, profiles.values())
     cluster = AssessedCluster(
         workloads=workloads,
         nodes=tuple(nodes),
         state=assumed_state,
         version=version,
-        quotas_to_convert=tuple(
-            quota.object
-            for quota in quotas
-            if quota.added and quota.object.split("/")[1] not in left_namespaces
-        ),
-        quotas_left={
-            quota.object: quota.not_convertible for quota in all_quotas if quota.not_convertible
-        },
         replaced_lines=replaced_lines,
         unknown_devices=unknown_device_keys(state.nodes, {node.node for node in nodes}, kept_names),
         sliced=sliced,
         converts_quotas=converts_quotas,
-        other_drivers=frozenset(
-            driver
-            for driver in {slice_.spec.driver for slice_ in state.slices}
-            if driver not in profiles or profiles[driver].devices.keys() <= {DeviceKind.NIC}
-        ),
+        other_drivers=other_drivers({slice_.spec.driver for slice_ in state.slices}, profiles),
+        chart_names=chart_names,
+        name_changes=find_name_changes(workloads, assumed_state, chart_names, assumed_inventory),
     )
-    return with_quota_lines(cluster, original_objects, profiles, options, namespace)
+    return with_quota_lines(
+        *(cluster, original_objects, profiles, options, namespace), quotas=all_quotas
+    )
 
 
 def present_components(objects: Iterable[SourceObject]) -> frozenset[Component]:

@@ -7,6 +7,7 @@ import msgspec
 from answers.model.cluster_state import ClusterState
 from migration.assessment.blockers import GpuParts
 from migration.assessment.claim_counts import ClaimShortage
+from migration.assessment.gates import ChartName, NameChanges
 from migration.assessment.node_devices import NodeDevices
 from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.replaced_lines import ReplacedLines
@@ -37,6 +38,8 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
         early_shortages: The lines that are too low for pods that are opted in already, because of what a plan prepares.
         not_started: The workloads that quotas let start no pod today, and not after a migration either, each with the reason.
         other_drivers: Drivers with published devices that are no legacy ones: of NICs, and without a profile.
+        chart_names: The foreign resource names that classes of charts map today.
+        name_changes: The change of resource names by a preparation of all nodes.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -54,3 +57,5 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     early_shortages: tuple[ClaimShortage, ...] = ()
     not_started: Mapping[str, str] = {}
     other_drivers: frozenset[str] = frozenset()
+    chart_names: tuple[ChartName, ...] = ()
+    name_changes: NameChanges = NameChanges({}, ())

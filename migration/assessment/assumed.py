@@ -171,6 +171,15 @@ def assume_inventory(
     return [*classes, *slices]
 
 
+def other_drivers(drivers: Iterable[str], profiles: Mapping[str, Profile]) -> frozenset[str]:
+    """Return the drivers of NICs, and those without a profile."""
+    return frozenset(
+        driver
+        for driver in drivers
+        if driver not in profiles or profiles[driver].devices.keys() <= {DeviceKind.NIC}
+    )
+
+
 def without_nodes(objects: Iterable[SourceObject], names: Collection[str]) -> list[SourceObject]:
     """Return assumed objects without the slices of some nodes."""
     return [source for source in objects if source.document["spec"].get("nodeName") not in names]

@@ -12,6 +12,7 @@ import msgspec
 from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
 from migration.assessment.assessed_cluster import AssessedCluster
+from migration.assessment.assumed import without_mappings
 from migration.assessment.claim_counts import ClaimShortage, find_claim_shortages, surge_of
 from migration.assessment.device_needs import (
     NamespaceObjects,
@@ -25,15 +26,19 @@ from migration.assessment.device_needs import (
     opted_in_workloads,
     running_pods,
 )
+from migration.assessment.gates import foreign_mappings
 from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import (
     AssessedWorkload,
     Outcome,
-    mapped_classes,
     native_namespaces,
 )
-from migration.assessment.quota_conversion import knows_use
-from migration.assessment.replaced_lines import convert_plan_quotas, planned_objects
+from migration.assessment.quota_conversion import ConvertedQuota, convert_quotas, knows_use
+from migration.assessment.replaced_lines import (
+    convert_plan_quotas,
+    planned_objects,
+    without_replaced_lines,
+)
 from quotas.resource_quotas.usage import Account, Counting, PodCharge, sum_on
 from translation.cluster.snapshot import QuotaPolicy, TranslationOptions
 from translation.profiles.profile import Profile
@@ -90,8 +95,12 @@ def with_quota_lines(
     profiles: Mapping[str, Profile],
     options: TranslationOptions,
     namespace: str,
+    *,
+    quotas: Sequence[ConvertedQuota],
 ) -> AssessedCluster:
-    """Return a cluster with the lines of ResourceQuotas that are too low for its workloads.
+    """Return a cluster with its quotas to convert, and with the lines that are too low for its workloads.
+
+    Classes map the names that they do after a preparation of all nodes.
 
     Args:
         cluster: The cluster.
@@ -99,11 +108,17 @@ def with_quota_lines(
         profiles: Driver to profile.
         options: The options of the translation.
         namespace: The namespace for objects that name none.
+        quotas: The quotas as converted without foreign mappings of names.
     """
+    mappings, taken_back = cluster.name_changes
+    prepared_objects = without_mappings(objects, taken_back)
+    if len(taken_back) < len(foreign_mappings(objects)):
+        remaining = without_replaced_lines(prepared_objects, cluster.replaced_lines, namespace)
+        quotas = convert_quotas(remaining, profiles, options, namespace)
+    cluster = _with_conversions(cluster, quotas)
     if not cluster.state.resource_quotas:
         return cluster
     counts = tuple(find_claim_shortages(cluster.workloads, cluster.state))
-    mappings = mapped_classes(cluster.workloads)
     planned, rejects_uncounted = objects, options.quota is QuotaPolicy.DENY
     if cluster.converts_quotas:
         use = None
@@ -111,13 +126,13 @@ def with_quota_lines(
             use = devices_in_use(
                 *(cluster, objects, namespace, mappings), rejects_uncounted=rejects_uncounted
             )
-        quotas = convert_plan_quotas(
-            *(objects, profiles, options, namespace, use),
+        planned_quotas = convert_plan_quotas(
+            *(prepared_objects, profiles, options, namespace, use),
             later_mappings={name: key for key, name in mappings.items()},
             replaced_lines=cluster.replaced_lines,
             left_namespaces=native_namespaces(cluster.workloads),
         )
-        planned = planned_objects(objects, quotas, cluster.replaced_lines, namespace)
+        planned = planned_objects(objects, planned_quotas, cluster.replaced_lines, namespace)
     lines = find_device_lines(
         cluster,
         LinesQuestion(
@@ -125,6 +140,7 @@ def with_quota_lines(
             planned=planned,
             namespace=namespace,
             mappings=mappings,
+            taken_back={mapping.device_class for mapping in taken_back},
             version=cluster.version,
             converts_early=rejects_uncounted,
             rejects_uncounted=rejects_uncounted,
@@ -135,6 +151,25 @@ def with_quota_lines(
         claim_shortages=(*counts, *lines.shortages),
         early_shortages=lines.early,
         not_started=lines.not_started,
+    )
+
+
+def _with_conversions(
+    cluster: AssessedCluster, quotas: Iterable[ConvertedQuota]
+) -> AssessedCluster:
+    """Return a cluster with its quotas to convert, and the lines without a counterpart."""
+    own = tuple(quotas)
+    left_namespaces = native_namespaces(cluster.workloads)
+    return msgspec.structs.replace(
+        cluster,
+        quotas_to_convert=tuple(
+            quota.object
+            for quota in own
+            if cluster.converts_quotas
+            and quota.added
+            and quota.object.split("/")[1] not in left_namespaces
+        ),
+        quotas_left={quota.object: quota.not_convertible for quota in own if quota.not_convertible},
     )
 
 

@@ -140,19 +140,6 @@ def test_a_quota_counts_the_claims_of_a_class_that_maps_nothing(tmp_path: Path) 
     assert LINE in source.document["spec"]["hard"]
 
 
-def test_a_quota_that_counts_a_key_for_a_class_of_a_chart_holds_its_namespace(
-    tmp_path: Path,
-) -> None:
-    """No wave changes the quota, so it is in no file, and the fix names the line."""
-    quota = resource_quota({f"requests.{GPU}": "4"})
-
-    plan = planned(tmp_path, [*parts_beside_shares("lab"), quota, class_of_chart()])
-
-    fixes = {entry["object"]: entry["fix"] for entry in plan["held"]}
-    assert f"count {LINE} in a ResourceQuota instead" == fixes["Namespace//team"]
-    assert {} == plan["quotas"]
-
-
 def test_pods_of_a_namespace_that_is_opted_in_keep_their_class(tmp_path: Path) -> None:
     """Without one, the pods that their controller creates next would get claims of whole devices."""
     plan = planned(tmp_path, parts_beside_shares("team"))

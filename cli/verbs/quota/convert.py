@@ -10,8 +10,9 @@ from cli.output.standard_error import print_line
 from cli.reading.cluster_documents import ClusterDocuments
 from migration.assessment.assess import assess_cluster
 from migration.assessment.assessed_cluster import AssessedCluster
+from migration.assessment.assumed import without_mappings
 from migration.assessment.device_needs import devices_in_use
-from migration.assessment.outcomes import AssessedWorkload, mapped_classes
+from migration.assessment.gates import NameChanges, foreign_mappings
 from migration.assessment.quota_conversion import ConvertedQuota, Split, convert_quotas, knows_use
 from migration.assessment.replaced_lines import (
     ReplacedLines,
@@ -92,9 +93,9 @@ def convert(
     is_known = knows_use(documents.objects, documents.unreadable)
     chosen = split or (Split.USED if is_known else Split.WHOLE)
     assessed = _assess(documents) if is_known or chosen is Split.USED else None
-    workloads = assessed.workloads if assessed is not None else ()
+    changes = _name_changes(documents, assessed)
     cluster = ConversionInput(
-        objects=documents.objects,
+        objects=without_mappings(documents.objects, changes.taken_back),
         profiles=documents.profiles,
         options=documents.options,
         namespace=DEFAULT_NAMESPACE,
@@ -124,7 +125,7 @@ def convert(
             split=chosen,
             quotas=quotas,
             conversions=conversions,
-            mappings=_later_mappings(workloads, quotas),
+            mappings=_later_mappings(changes.mappings, quotas),
         )
     conversions = tuple(convert_rest(quotas, cluster))
     of_quota = {entry.object: entry for entry in conversions}
@@ -138,7 +139,7 @@ def convert(
             else entry
             for entry in conversions
         ),
-        mappings=_later_mappings(workloads, quotas),
+        mappings=_later_mappings(changes.mappings, quotas),
         replaced_lines=replaced_lines,
     )
 
@@ -174,16 +175,19 @@ def _assess(documents: ClusterDocuments) -> AssessedCluster:
     )
 
 
+def _name_changes(documents: ClusterDocuments, assessed: AssessedCluster | None) -> NameChanges:
+    """Return the change of resource names by a plan; without pods nobody uses those of charts, as far as is known."""
+    if assessed is None:
+        return NameChanges({}, foreign_mappings(documents.objects))
+    return assessed.name_changes
+
+
 def _later_mappings(
-    workloads: Sequence[AssessedWorkload], quotas: Sequence[ConvertedQuota]
+    mappings: Mapping[str, str], quotas: Sequence[ConvertedQuota]
 ) -> dict[str, str]:
     """Return the classes with a line beside the one of a resource name that a plan has them map."""
     lines = {line for quota in quotas for line in quota.added}
-    return {
-        name: key
-        for key, name in mapped_classes(workloads).items()
-        if devices_of_class(name) in lines
-    }
+    return {name: key for key, name in mappings.items() if devices_of_class(name) in lines}
 
 
 def print_notes_on(

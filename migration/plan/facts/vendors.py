@@ -26,9 +26,6 @@ from migration.plan.model.plan import Wave
 NVIDIA: Final = "gpu.nvidia.com"
 HAMI_DRIVER: Final = "hami-core-gpu.project-hami.io"
 TPU_DRIVER: Final = "tpu.google.com"
-CHART_MAPPINGS: Final = {HAMI_DRIVER: "nvidia.com/gpu"}
-"""DRA driver to the resource name that its chart has its DeviceClass map, though the name means devices of another
-driver. Source: Project-HAMi/k8s-dra-driver chart/hami-dra-driver."""
 COMPANIONS: Final = {NVIDIA: ("compute-domain.nvidia.com",)}
 """DRA driver to those that run in the same pods, and leave a node with it. Source: kubernetes-sigs/dra-driver-nvidia-gpu
 deployments/helm."""

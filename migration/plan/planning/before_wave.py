@@ -12,13 +12,13 @@ from kube.manifests.source import SourceObject
 from migration.assessment.capacity import class_names
 from migration.assessment.device_lines import LinesQuestion, find_device_lines
 from migration.assessment.evidence import mapping_at
+from migration.assessment.gates import chart_mappings
 from migration.assessment.outcomes import Outcome
 from migration.assessment.quota_conversion import resource_name
 from migration.assessment.replaced_lines import without_replaced_lines
 from migration.plan.checks.before import AGAIN, check_before
 from migration.plan.checks.checks import ClusterView, DrainAnswer, WaveAnswer
 from migration.plan.model.plan import Held, Plan, Wave
-from migration.plan.planning.chart_names import chart_mappings
 from migration.plan.planning.prepared import (
     PlanQuestion,
     PreparedCluster,
@@ -35,7 +35,7 @@ from migration.plan.search.unmovable import (
 )
 from quotas.resource_quotas.scopes import Quota, devices_of_class, quota_of
 from quotas.resource_quotas.usage import OBJECT_COUNTS
-from translation.cluster.snapshot import QuotaPolicy
+from translation.cluster.snapshot import QuotaPolicy, WideMapping
 from translation.preflight.quotas.coverage import is_class_counted
 
 _UNCOUNTED: Final = (
@@ -72,16 +72,12 @@ def _with_lines_of_wave(
     """
     counts = (entry for entry in prepared.cluster.claim_shortages if entry.line in OBJECT_COUNTS)
     planned = _with_planned_lines(question, plan, wave)
-    taken_back = (
-        *plan.wide_mappings,
-        *chart_mappings(prepared.cluster.state.classes, plan.mapped_classes, plan.drivers, ()),
-    )
     lines = LinesQuestion(
         objects=question.objects,
         planned=planned,
         namespace=question.namespace,
         mappings=plan.mapped_classes,
-        taken_back={mapping.device_class for mapping in taken_back},
+        taken_back={mapping.device_class for mapping in _taken_back(prepared, plan)},
         version=question.version,
         rejects_uncounted=question.options.quota is QuotaPolicy.DENY,
     )
@@ -104,6 +100,12 @@ def _nodes_in_vain(prepared: PreparedCluster, wave: Wave) -> Iterator[Held]:
         planner = prepared.planner(Policy(wave_nodes=len(wave.nodes), keep_free=0))
         usable = planner.usable_later(prepared.stage(), wave.nodes)
         yield from held_without_claims(left, [node.name for node in wave.nodes], usable.serving)
+
+
+def _taken_back(prepared: PreparedCluster, plan: Plan) -> tuple[WideMapping, ...]:
+    """Return the mappings of classes that a plan takes back."""
+    classes = prepared.cluster.state.classes
+    return (*plan.wide_mappings, *chart_mappings(classes, plan.mapped_classes, plan.drivers, ()))
 
 
 def _with_planned_lines(question: PlanQuestion, plan: Plan, wave: Wave) -> tuple[SourceObject, ...]:
@@ -229,7 +231,8 @@ def _uncounted_quotas(
     if not lines_of:
         return {}
     messages = {}
-    for quota in planned_quotas(question, cluster, plan.mapped_classes, cluster.wide_mappings):
+    taken_back = (*cluster.wide_mappings, *_taken_back(prepared, plan))
+    for quota in planned_quotas(question, cluster, plan.mapped_classes, taken_back):
         _, namespace, name = quota.object.split("/", 2)
         is_changed = f"{namespace}.{name}.yaml" in files
         if not is_changed and not lines_of.get(namespace, set()).isdisjoint(quota.added):

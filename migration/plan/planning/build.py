@@ -17,7 +17,7 @@ from migration.assessment.blockers import (
     nvidia_driver,
 )
 from migration.assessment.evidence import cluster_uid, text_map
-from migration.assessment.gates import check_shares
+from migration.assessment.gates import check_shares, without_chart_mappings
 from migration.assessment.node_devices import NodeDevices, Source, with_renamed
 from migration.assessment.quota_conversion import ConvertedQuota
 from migration.plan.facts.confirmed import read_releases
@@ -49,7 +49,6 @@ from migration.plan.facts.quota_files import (
 )
 from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.vendors import (
-    CHART_MAPPINGS,
     LEAVE_POOL,
     SEPARATE_DRIVERS,
     contested_label,
@@ -67,13 +66,7 @@ from migration.plan.model.plan import (
     Wave,
     is_name,
 )
-from migration.plan.planning.chart_names import (
-    ChartName,
-    held_by_names,
-    held_unused,
-    read_chart_names,
-    without_chart_mappings,
-)
+from migration.plan.planning.chart_names import held_by_names, held_unused
 from migration.plan.planning.contended import with_contended
 from migration.plan.planning.cron_jobs import with_cron_jobs
 from migration.plan.planning.daemon_sets import daemon_sets_by_node
@@ -155,7 +148,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     blocked += held_unavailable(candidates, question.objects)
     blocked += held_unknown_devices(prepared.cluster.unknown_devices)
     blocked += held_sliced(prepared.cluster.sliced)
-    chart_names = _chart_names(prepared, question)
+    chart_names = prepared.cluster.chart_names
     blocked += held_by_names(chart_names, candidates, {entry.object for entry in blocked})
     blocked += held_unused(
         chart_names, gpu_nodes(prepared.objects, question.profiles), question.profiles
@@ -332,15 +325,6 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         plan=msgspec.structs.replace(plan, waves=counted),
         quotas=quota_documents(changed_quotas),
         details=all_details,
-    )
-
-
-def _chart_names(prepared: PreparedCluster, question: PlanQuestion) -> tuple[ChartName, ...]:
-    """Return the foreign resource names that classes of charts map today."""
-    profiles = question.profiles.values()
-    return read_chart_names(
-        *(prepared.cluster.workloads, prepared.cluster.state.classes, prepared.live_nodes),
-        read_class_nodes(prepared.objects, CHART_MAPPINGS, profiles),
     )
 
 

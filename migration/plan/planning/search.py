@@ -5,14 +5,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from migration.assessment.gates import ChartName, chart_mappings, with_chart_names
 from migration.assessment.outcomes import AssessedWorkload
 from migration.plan.model.plan import Held, PlannedNode
-from migration.plan.planning.chart_names import (
-    ChartName,
-    chart_mappings,
-    left_names,
-    with_chart_names,
-)
+from migration.plan.planning.chart_names import left_names
 from migration.plan.planning.mappings import (
     held_in_parts,
     planned_mappings,
@@ -115,7 +111,7 @@ class PreparedSearch(msgspec.Struct, frozen=True, kw_only=True):
 def with_planned_lines(search: PreparedSearch) -> PreparedSearch:
     """Return a search with the lines of ResourceQuotas for devices that are too low once all of its nodes are prepared.
 
-    Before, the cluster has those with the mappings of today.
+    Before, the cluster has those with the mappings of all native workloads.
     """
     cluster, question = search.prepared.cluster, search.question
     if not cluster.state.resource_quotas:
