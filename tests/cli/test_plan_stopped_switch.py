@@ -66,6 +66,29 @@ def test_a_wave_of_a_namespace_alone_keeps_a_node_to_spare_where_one_is_asked_fo
     )
 
 
+def test_a_wave_of_a_namespace_alone_without_nodes_to_switch_names_the_missing_node_to_spare(
+    tmp_path: Path,
+) -> None:
+    """Its note on nodes to spare was missing, and that of the first wave said that no loss leaves more without."""
+    labels = {"nvidia.com/cuda.driver-version.major": "500"}
+    old = [hami_node(f"hami-{number}") for number in (1, 2)]
+    for entry in old:
+        entry["metadata"]["labels"] |= labels
+    cluster = [*(entry for entry in stopped(SHARE) if entry["metadata"]["name"] != "hami-1"), *old]
+
+    (wave,) = planned(tmp_path, cluster)["waves"]
+    assert [] == wave["nodes"]
+    assert any("no node to spare of those with DRA drivers" in note for note in wave["notes"])
+
+    # One node alone serves the other pod today.
+    (single,) = (hami_node(name) for name in ["single"])
+    single["metadata"]["labels"] |= {**labels, "only": "yes"}
+    pinned = workload("pinned", SHARE, ["single"], namespace="hold", nodeSelector={"only": "yes"})
+    (wave,) = planned(tmp_path, [*cluster, single, namespace("hold"), *pinned])["waves"]
+    (today,) = (note for note in wave["notes"] if "no node to spare today" in note)
+    assert today.endswith("leaves no more of them without, unless a note of that wave says so")
+
+
 def test_a_namespace_that_fits_alone_moves_before_one_that_does_not(tmp_path: Path) -> None:
     """Its pods get the only GPU of the switched node, and the other pod keeps its node."""
     larger = {**SHARE, "nvidia.com/gpumem": "39000"}

@@ -21,7 +21,7 @@ from migration.plan.search.moments import (
 )
 from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement, Placer
-from migration.plan.search.rivals import missing_pods, pods_have, with_rivals
+from migration.plan.search.rivals import OPT_IN_FIRST, pods_obstacle, with_rivals
 from migration.plan.search.sizes import largest_fitting, numbers_to_try, share_of_wave
 
 _TRIED_ALONE: Final = 32
@@ -32,16 +32,7 @@ _TRIED_OF_GROUP: Final = 3
 """Those of them of one group."""
 _TRIED_PARTS: Final = 16
 """Parts that are tried one by one where the first ones do not fit."""
-_FREE_DEVICES: Final = (
-    "free devices for these pods first: scale down, add a node, or wait for Jobs to end; then plan again "
-    "from a new snapshot"
-)
-_OPT_IN_FIRST: Final = (
-    "solve what holds its namespace, so that it is opted in with this node at the latest, or keep the "
-    "DaemonSet from this node; then plan again from a new snapshot"
-)
 _OPTED_IN: Final = "once it is opted in"
-_LEFT_WITH_KEYS: Final = "device keys on a node without a device plugin"
 _SWITCH_FIRST: Final = "solve what holds these nodes first; then plan again from a new snapshot"
 _KEEP_LESS: Final = "plan with a lower --keep-free, or free devices first"
 _SPARE_LESS: Final = "free devices or add a node first, or plan with --spare-nodes 0"
@@ -78,8 +69,7 @@ class WaveSearch:
         """Return the largest wave that fits; None without any, and if the search is to stop."""
         self.obstacle, self.lacks_spare = None, False
         if not moment.nodes:
-            attempt = self._try(moment, (), len(moment.parts))
-            return attempt or self._with_one_part(moment, None)
+            return self._try_parts(moment)
         waits = False
         for nodes in rounds(self._ordered(moment), self._policy):
             if nodes[0].has_work and not waits:
@@ -100,8 +90,13 @@ class WaveSearch:
         obstacle, attempt = self.obstacle, None
         daemon_nodes = self._placer.daemon_nodes(moment.placement)
         if moment.servable(frozenset(), daemon_nodes) and not self._stops():
-            attempt = self._try(moment, (), len(moment.parts)) or self._with_one_part(moment, None)
+            attempt = self._try_parts(moment)
         self.obstacle = obstacle or self.obstacle
+        return attempt
+
+    def _try_parts(self, moment: Moment) -> Attempt | None:
+        """Return the wave of as many parts as fit without a node; None without one."""
+        attempt = self._try(moment, (), len(moment.parts)) or self._with_one_part(moment, None)
         return attempt and self._with_losses(moment, attempt)
 
     def _with_one_part(self, moment: Moment, attempt: Attempt | None) -> Attempt | None:
@@ -396,7 +391,7 @@ class WaveSearch:
                 chosen = tried[most]
                 return chosen and msgspec.structs.replace(chosen, during=during)
         # Pods of DaemonSets get claims with some parts, and then something else does not fit.
-        others = [number for number in sorted(met) if met[number].fix != _OPT_IN_FIRST]
+        others = [number for number in sorted(met) if met[number].fix != OPT_IN_FIRST]
         self.obstacle = met[others[0]] if others else self.obstacle
         return None
 
@@ -463,20 +458,8 @@ class WaveSearch:
 
     def _check(self, moment: Moment, placement: Placement, when: CheckedMoment) -> Obstacle | None:
         """Return the obstacle in a placement at a moment; None if the placement is good enough."""
-        text, nodes = when.text, tuple(sorted(when.nodes))
-        stranded = placement.stranded - moment.pending
-        if stranded:
-            problem = pods_have(stranded, _LEFT_WITH_KEYS)
-            return Obstacle(moment=text, nodes=nodes, problem=problem, fix=_OPT_IN_FIRST)
-        if missing := missing_pods(self._placer, moment, when.stage, placement):
-            return Obstacle(
-                moment=text,
-                nodes=nodes,
-                problem=pods_have(missing, "no devices"),
-                fix=_FREE_DEVICES,
-                stage=when.stage,
-                before=when.before,
-            )
+        if obstacle := pods_obstacle(self._placer, moment, placement, when):
+            return obstacle
         if not self._policy.keep_free:
             return None
         # A wave of namespaces alone may take devices of every driver, and has to do with those that it takes.
@@ -486,7 +469,8 @@ class WaveSearch:
             else placement.drivers_with_fewer_free(moment.placement)
         )
         if problem := placement.free_shortage(self._policy.keep_free, drivers):
-            return Obstacle(moment=text, nodes=nodes, problem=problem, fix=_KEEP_LESS)
+            nodes = tuple(sorted(when.nodes))
+            return Obstacle(moment=when.text, nodes=nodes, problem=problem, fix=_KEEP_LESS)
         return None
 
     def _check_loss(self, moment: Moment, after: Placement, when: CheckedMoment) -> Obstacle | None:

@@ -21,6 +21,7 @@ _TODAY: Final = (
     "no node to spare today: of {1} losses that were tried, that of {0} leaves pods without devices before the first wave "
     "already; after each wave, the loss of the nodes with the most pods leaves no more of them without"
 )
+_UNLESS_NOTED: Final = ", unless a note of that wave says so"
 
 
 class Loss(NamedTuple):
@@ -84,10 +85,15 @@ class NodeLosses:
         others = losses._others_today(begin, tried) if number == 1 else {}
         return cls(placer, number, tried, others)
 
-    def today_note(self) -> str:
-        """Return a note on today's losses that leave pods without devices; empty if none does."""
+    def today_note(self, *, keeps_spare: bool) -> str:
+        """Return a note on today's losses that leave pods without devices; empty if none does.
+
+        Args:
+            keeps_spare: No wave has a note that it leaves no node to spare.
+        """
         lost = " or ".join(" and ".join(nodes) for nodes in self._lost_today)
-        return _TODAY.format(lost, self._number_tried) if lost else ""
+        text = _TODAY if keeps_spare else f"{_TODAY}{_UNLESS_NOTED}"
+        return text.format(lost, self._number_tried) if lost else ""
 
     def find(self, moment: Moment, stage: Stage, after: Placement) -> Iterator[Loss]:
         """Yield the first loss of each side that leaves more pods without devices than it would today.

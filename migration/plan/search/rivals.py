@@ -1,13 +1,25 @@
 """Pods without devices at a moment, and the pods that wait today and have devices in their place. Pure."""
 
 from collections import Counter
+from typing import Final
 
 import msgspec
 
 from findings.text import count_text, join_names
-from migration.plan.search.moments import Moment, Obstacle
+from migration.plan.search.moments import CheckedMoment, Moment, Obstacle
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.stage import PodKey, Stage
+
+_FREE_DEVICES: Final = (
+    "free devices for these pods first: scale down, add a node, or wait for Jobs to end; then plan again "
+    "from a new snapshot"
+)
+_LEFT_WITH_KEYS: Final = "device keys on a node without a device plugin"
+OPT_IN_FIRST: Final = (
+    "solve what holds its namespace, so that it is opted in with this node at the latest, or keep the "
+    "DaemonSet from this node; then plan again from a new snapshot"
+)
+"""The fix of a DaemonSet's pods that get no claims with their node."""
 
 
 def missing_pods(
@@ -16,6 +28,34 @@ def missing_pods(
     """Return the pods that have no devices, though they have some today."""
     disturbed = placer.disturbed(stage, moment.running)
     return (placement.unplaced - moment.pending) | (placement.unplaced & disturbed)
+
+
+def pods_obstacle(
+    placer: Placer, moment: Moment, placement: Placement, when: CheckedMoment
+) -> Obstacle | None:
+    """Return the obstacle in the pods that a placement leaves without devices; None without such pods.
+
+    Args:
+        placer: Has placed the pods.
+        moment: The moment before the wave.
+        placement: The placement.
+        when: The moment of the placement.
+    """
+    text, nodes = when.text, tuple(sorted(when.nodes))
+    stranded = placement.stranded - moment.pending
+    if stranded:
+        problem = pods_have(stranded, _LEFT_WITH_KEYS)
+        return Obstacle(moment=text, nodes=nodes, problem=problem, fix=OPT_IN_FIRST)
+    if missing := missing_pods(placer, moment, when.stage, placement):
+        return Obstacle(
+            moment=text,
+            nodes=nodes,
+            problem=pods_have(missing, "no devices"),
+            fix=_FREE_DEVICES,
+            stage=when.stage,
+            before=when.before,
+        )
+    return None
 
 
 def pods_have(pods: frozenset[PodKey], what: str) -> str:

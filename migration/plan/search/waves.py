@@ -185,7 +185,8 @@ class Planner:
         if not progress.stops():
             repeating = WaveSearch(self._placer, self._policy, self._losses, progress.stops)
             useful = completed(useful, repeating, self._policy.wave_nodes)
-        notes = (self._losses.today_note(), suspended_text(self._workloads))
+        today = self._losses.today_note(keeps_spare=useful.keeps_spare())
+        notes = (today, suspended_text(self._workloads))
         reports = WaveReports(self._placer, self._workloads, self._policy.wave_nodes, notes)
         return Waves(
             waves=with_couplings(
