@@ -12,7 +12,6 @@ from allocator.cluster.cluster import Cluster
 from allocator.explain.trace import PlacementTrace
 from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name
-from answers.cluster.device_classes import select_devices
 from answers.cluster.devices import Device, list_devices, published_devices
 from answers.manifests.pod_checks import QUEUE_NAME
 from answers.model.cluster_state import build_state
@@ -22,7 +21,6 @@ from answers.model.objects import decode_objects, of_kind
 from answers.model.translation_snapshot import build_snapshot
 from clusterstate.published_gates import CONSUMABLE_CAPACITY
 from kube.api.core import Node
-from kube.api.resource import DeviceClass
 from kube.manifests.source import SourceObject
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import (
@@ -45,9 +43,11 @@ from migration.assessment.blockers import (
 )
 from migration.assessment.capacity import (
     Capacity,
+    find_unserved_next,
     legacy_keys,
     place_workloads,
     release_claims,
+    usable_classes,
     without_parts,
 )
 from migration.assessment.claim_counts import check_claim_counts
@@ -273,6 +273,7 @@ def complete_assessment(
         usable_classes(cluster.state.classes, allocator),
         cluster.state.node_resources(_placed_pods(cluster)),
         present=cluster.state.pods,
+        unserved_next=cluster.unserved_next,
     )
     unplaced = [
         workload for workload in cluster.workloads if workload.key.reference in capacity.unplaced
@@ -455,6 +456,7 @@ def assess_cluster(
         replaced_lines=replaced_lines,
         unknown_devices=unknown_device_keys(state.nodes, {node.node for node in nodes}, kept_names),
         sliced=sliced,
+        unserved_next=find_unserved_next(workloads, assumed_state),
         converts_quotas=converts_quotas,
         other_drivers=other_drivers({slice_.spec.driver for slice_ in state.slices}, profiles),
         chart_names=chart_names,
@@ -481,12 +483,6 @@ def present_components(objects: Iterable[SourceObject]) -> frozenset[Component]:
         ):
             present.add(Component.KARPENTER)
     return frozenset(present)
-
-
-def usable_classes(classes: Mapping[str, DeviceClass], cluster: Cluster) -> frozenset[str]:
-    """Return the classes that select a device, or cannot be evaluated on every device."""
-    selected_devices = select_devices(classes, published_devices(cluster))
-    return frozenset(name for name, devices in selected_devices.items() if devices)
 
 
 def _readers(

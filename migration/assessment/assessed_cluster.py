@@ -37,6 +37,8 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
             too few devices be claimed by those that are still to move.
         early_shortages: The lines that are too low for pods that are opted in already, because of what a plan prepares.
         not_started: The workloads that quotas let start no pod today, and not after a migration either, each with the reason.
+        unserved_next: The workloads that nothing here moves, and whose next pods would find no devices, as of
+            `find_unserved_next`.
         other_drivers: Drivers with published devices that are no legacy ones: of NICs, and without a profile.
         chart_names: The foreign resource names that classes of charts map today.
         name_changes: The change of resource names by a preparation of all nodes.
@@ -56,6 +58,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     claim_shortages: tuple[ClaimShortage, ...] = ()
     early_shortages: tuple[ClaimShortage, ...] = ()
     not_started: Mapping[str, str] = {}
+    unserved_next: Mapping[str, tuple[str, ...]] = {}
     other_drivers: frozenset[str] = frozenset()
     chart_names: tuple[ChartName, ...] = ()
     name_changes: NameChanges = NameChanges({}, ())

@@ -8,10 +8,14 @@ from typing import Final
 import msgspec
 
 from allocator.cluster.cluster import Cluster
+from allocator.model.feature_gates import Features
 from allocator.nodes.node_resources import NodeResources
 from allocator.simulation.model import SimulationInput, SimulationOptions
 from allocator.simulation.simulate import simulate_in_order
+from answers.cluster.device_classes import select_devices
+from answers.cluster.devices import published_devices
 from answers.manifests.translate import build_template
+from answers.model.cluster_state import ClusterState
 from answers.model.views import decode_view
 from findings.field_path import Key
 from findings.finding import Code, Finding
@@ -68,6 +72,7 @@ def place_workloads(
     resources: Mapping[str, NodeResources],
     *,
     present: Mapping[tuple[str, str], Pod] = {},
+    unserved_next: Collection[str] = (),
 ) -> Capacity:
     """Place all pods one after the other: first running ones, on their nodes if possible.
 
@@ -79,6 +84,7 @@ def place_workloads(
         usable_classes: Names of the DeviceClasses that select any device.
         resources: Node to its CPU, memory and other counted resources, with all other pods.
         present: The pods of today by namespace and name.
+        unserved_next: The workloads of `find_unserved_next`.
     """
     workloads = tuple(workloads)
     translated_workloads = [workload for workload in workloads if workload.result is not None]
@@ -145,7 +151,7 @@ def place_workloads(
         placed=len(pods) + not_built - sum(unplaced_counts.values()),
         unplaced=unplaced_counts,
         not_counted=not_counted,
-        keys_to_keep=_find_keys_to_keep(workloads, not_counted),
+        keys_to_keep=_find_keys_to_keep(workloads, {*not_counted, *unserved_next}),
         waiting=+waiting_counts,
         claim_owners={
             f"{name[0]}/{claim}": owner_of[name]
@@ -217,7 +223,7 @@ def build_templates(
 
 
 def _find_keys_to_keep(
-    workloads: Iterable[AssessedWorkload], not_counted: Collection[str]
+    workloads: Iterable[AssessedWorkload], unserved: Collection[str]
 ) -> dict[str, tuple[str, ...]]:
     """Return names for `translation.keep` to workloads, as in `Capacity`.
 
@@ -226,18 +232,54 @@ def _find_keys_to_keep(
 
     Args:
         workloads: The workloads.
-        not_counted: Those of them whose drivers have no devices here.
+        unserved: Those of them whose drivers have no devices here.
     """
     proposals: dict[str, list[str]] = {}
     for workload in workloads:
         names: Iterable[str] = ()
-        if workload.key.reference in not_counted:
-            names = [name for name in NICS if any(find_kept(workload.keys, {name}))]
+        if workload.key.reference in unserved:
+            names = nics_of(workload)
         elif workload.keys and workload.outcome is Outcome.UNKNOWN:
             names = dict.fromkeys(untranslated_names(workload.findings))
         for name in names:
             proposals.setdefault(name, []).append(workload.key.reference)
     return {name: tuple(proposals[name]) for name in sorted(proposals)}
+
+
+def nics_of(workload: AssessedWorkload) -> list[str]:
+    """Return the vocabularies of the NICs that a workload requests."""
+    return [name for name in NICS if any(find_kept(workload.keys, {name}))]
+
+
+def usable_classes(classes: Mapping[str, DeviceClass], cluster: Cluster) -> frozenset[str]:
+    """Return the classes that select a device, or cannot be evaluated on every device."""
+    selected_devices = select_devices(classes, published_devices(cluster))
+    return frozenset(name for name, devices in selected_devices.items() if devices)
+
+
+def find_unserved_next(
+    workloads: Iterable[AssessedWorkload], state: ClusterState
+) -> dict[str, tuple[str, ...]]:
+    """Return the unmoved workloads with claims to come for devices of no node.
+
+    Nothing here moves them, and their next pods get claims once their namespace is opted in.
+
+    Args:
+        workloads: The workloads.
+        state: The state with assumed slices.
+
+    Returns:
+        `Kind/namespace/name` to the DeviceClasses without devices.
+    """
+    left = [workload for workload in workloads if workload.next_classes]
+    if not left:
+        return {}
+    usable = usable_classes(state.classes, state.cluster(Features()))
+    return {
+        workload.key.reference: tuple(sorted(lacking))
+        for workload in left
+        if (lacking := workload.next_classes - usable)
+    }
 
 
 def pods_in_parts(

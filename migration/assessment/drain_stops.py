@@ -1,14 +1,26 @@
-"""The PodDisruptionBudgets that would stop the drains of a migration. Pure.
+"""The PodDisruptionBudgets, and the pods, that would stop the drains of a migration. Pure.
 
-`plan` holds the nodes of those that never allow an eviction, and its scripts stop at those that allow none at the moment.
+`plan` holds the nodes of budgets that never allow an eviction, and its scripts stop at those that allow none at the
+moment. It holds the nodes of pods that nothing here moves, too.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
+from findings.finding import Code
 from findings.text import count_text, join_names
+from migration.assessment.capacity import nics_of, untranslated_names
 from migration.assessment.evidence import Disruptions, Evidence, RunningPod
+from migration.assessment.outcomes import AssessedWorkload
+
+_BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ, Code.OPTED_OUT})
+_NOT_KNOWN: Final = "whether it would find some on another node is not known"
+_SOLVE: Final = "solve what assess reports of it, wait for it to end, or move it by hand"
+_KEEP: Final = "leave {} with its device plugin by translation.keep of the settings"
+_UNSERVED: Final = "{}; with claims no node would serve them: none would have devices of {}"
+_PUBLISH: Final = "have a driver publish devices of that class first; then {}"
 
 
 class DrainStop(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,3 +79,36 @@ def _stop(budget: Disruptions, pods: Sequence[RunningPod], *, never: bool) -> Dr
         nodes=tuple(names),
         fix=budget.never_fix if never else budget.now_fix,
     )
+
+
+# --- pods that nothing here moves -----------------------------------------------------------------
+
+
+def unmoved_text(workload: AssessedWorkload, lacking: Sequence[str]) -> tuple[str, str]:
+    """Return the reason that nothing here moves pods with devices, and the fix.
+
+    Args:
+        workload: A workload without a translation.
+        lacking: The DeviceClasses of its next claims that no node has devices of.
+    """
+    cause = next((entry for entry in workload.findings if entry.code in _BY_HAND), None)
+    if cause is None:
+        return _NOT_KNOWN, _solving(workload)
+    if cause.code is Code.OPTED_OUT:
+        return f"is {cause.detail}", cause.fix
+    if not lacking:
+        return cause.detail, cause.fix
+    return _UNSERVED.format(cause.detail, join_names(lacking)), serving_fix(workload, cause.fix)
+
+
+def serving_fix(workload: AssessedWorkload, fix: str) -> str:
+    """Return the fix for next pods that would find no devices, before the fix that moves them."""
+    if names := nics_of(workload):
+        return f"{_KEEP.format(join_names(names))} first, and plan again from a new snapshot"
+    return _PUBLISH.format(fix)
+
+
+def _solving(workload: AssessedWorkload) -> str:
+    """Return the fix for a workload with pods that would be rejected; names without a translation may stay beside others."""
+    names = dict.fromkeys(untranslated_names(workload.findings)) if workload.keys else {}
+    return f"{_KEEP.format(join_names(list(names)))}, or {_SOLVE}" if names else _SOLVE

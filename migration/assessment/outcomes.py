@@ -20,7 +20,7 @@ from kube.api.core import Pod
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
-from migration.assessment.workloads import OwnerKey, Workload, group_workloads
+from migration.assessment.workloads import OwnerKey, Workload, group_workloads, request_shape
 from translation.cluster.native_allocation import is_native
 from translation.cluster.snapshot import (
     Mode,
@@ -53,8 +53,6 @@ _REMARKS: Final = frozenset({Code.FOREIGN_SCHEDULER, Code.KEPT_BESIDE_CLAIMS})
 _UNREAD: Final = frozenset({Code.UNTRANSLATED_DEVICE_KEY, Code.POD_TEMPLATE_NOT_READ})
 CREATED_AGAIN: Final = frozenset(kind for _, kind in CUSTOM_RESOURCES) - {"Job"}
 """Kinds of other projects whose controllers create their pods again; Volcano's Job has the name of Kubernetes'."""
-_PLACING: Final = ("nodeSelector", "affinity", "tolerations", "restartPolicy")
-"""Fields of a pod that its nodes depend on, or that say what becomes of it."""
 
 
 class Outcome(StrEnum):
@@ -83,6 +81,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         result: The translation of its pods; None if they are not translated.
         members: Namespace and name of its live pods.
         pod_outcome: The outcome of the pods that its controller creates; its own is unknown where nothing here moves it.
+        next_classes: The DeviceClasses that the claims of these pods name, where nothing here moves it.
         suspended: It is suspended, and has no pods; it counts with none.
     """
 
@@ -97,6 +96,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     result: TranslatedObject | None = None
     members: frozenset[tuple[str, str]] = frozenset()
     pod_outcome: Outcome = Outcome.UNKNOWN
+    next_classes: frozenset[str] = frozenset()
     suspended: bool = False
 
     @property
@@ -181,7 +181,7 @@ def assess_workload(
             outcome, findings = Outcome.UNKNOWN, (*findings, reason)
     is_native = outcome is Outcome.NATIVE and mapped_resources is not None
     classes = _classes_of_keys(keys, result.claims, mappable_names) if is_native else {}
-    return AssessedWorkload(
+    assessed = AssessedWorkload(
         key=workload.key,
         pods=workload.pod_count,
         outcome=outcome,
@@ -203,6 +203,10 @@ def assess_workload(
         pod_outcome=pod_outcome,
         suspended=workload.is_suspended,
     )
+    if not assessed.gets_claims:
+        return assessed
+    names = frozenset(name for claim in result.claims for name in claim.class_names())
+    return msgspec.structs.replace(assessed, next_classes=names)
 
 
 def suspended_text(workloads: Iterable[AssessedWorkload]) -> str:
@@ -273,7 +277,7 @@ def _unread_template(workload: Workload, outcome: Outcome) -> Finding | None:
     if kind not in CREATED_AGAIN:
         text = f"its pods belong to a {kind}, whose pod template is not read here"
         fix = "move them by hand: drain their nodes yourself when they may end"
-    elif len({_request_shape(source) for source in workload.pods}) > 1:
+    elif len({request_shape(source) for source in workload.pods}) > 1:
         text = f"the pods of this {kind} request different devices, CPU, memory or nodes"
         fix = "move them by hand: scale it down, and up again once nodes have changed hands"
     elif outcome is not Outcome.NATIVE:
@@ -282,21 +286,6 @@ def _unread_template(workload: Workload, outcome: Outcome) -> Finding | None:
     else:
         return None
     return info(Code.POD_TEMPLATE_NOT_READ, FieldPath.of(), text, fix=fix)
-
-
-def _request_shape(source: SourceObject) -> bytes:
-    """Return all of a pod that its nodes depend on."""
-    _, spec = resolve_path(source.document, ("spec",))
-    fields = spec if isinstance(spec, Mapping) else {}
-    resources = [
-        container.get("resources")
-        for name in ("initContainers", "containers")
-        for container in fields.get(name) or ()
-        if isinstance(container, Mapping)
-    ]
-    return msgspec.json.encode(
-        (resources, *(fields.get(name) for name in _PLACING)), order="sorted"
-    )
 
 
 def _is_native_once_mapped(

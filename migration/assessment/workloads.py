@@ -18,6 +18,8 @@ _ENDED: Final = frozenset({"Complete", "Failed"})
 _JOB: Final = ("spec", "jobTemplate")
 """The path of the Job that a CronJob creates."""
 _SUSPENDED_KINDS: Final = frozenset({"Job", "CronJob"})
+_PLACING: Final = ("nodeSelector", "affinity", "tolerations", "restartPolicy")
+"""Fields of a pod that its nodes depend on, or that say what becomes of it."""
 _MAX_OWNERS: Final = 16
 """The longest chain of owners that is followed; the objects of a file may own each other."""
 
@@ -151,3 +153,18 @@ def requested_pods(owner: SourceObject) -> int:
         _, job = resolve_path(document, _JOB)
         return pods_at_a_time("Job", job) if isinstance(job, Mapping) else 1
     return pods_at_a_time(owner.kind, document)
+
+
+def request_shape(source: SourceObject) -> bytes:
+    """Return all of a pod that its nodes depend on."""
+    _, spec = resolve_path(source.document, ("spec",))
+    fields = spec if isinstance(spec, Mapping) else {}
+    resources = [
+        container.get("resources")
+        for name in ("initContainers", "containers")
+        for container in fields.get(name) or ()
+        if isinstance(container, Mapping)
+    ]
+    return msgspec.json.encode(
+        (resources, *(fields.get(name) for name in _PLACING)), order="sorted"
+    )

@@ -1,5 +1,6 @@
 """`drawbridge plan` and `assess` with pods of kinds that other projects' controllers make."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,8 @@ VERSION: Final = {
     "RayCluster": "ray.io/v1",
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
     "PyTorchJob": "kubeflow.org/v1",
+    "MPIJob": "kubeflow.org/v1",
+    "JobSet": "jobset.x-k8s.io/v1alpha2",
     "Trainer": "example.com/v1",
 }
 
@@ -160,6 +163,35 @@ def test_a_custom_workload_of_shares_is_held_with_its_reason(
     assert reason in held_objects(plan)["Node//hami-0"]
     assert [] == [name for _, names in waves(plan) for name in names]
     assert f"would get claims: {kind}/team/a" in held_objects(plan)["Namespace//team"]
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "MPIJob", "JobSet"])
+def test_a_custom_workload_with_nics_is_proposed_to_keep_them_and_moves_then(
+    tmp_path: Path, kind: str
+) -> None:
+    """The fix led to claims for NICs of no driver, and to pods without a node."""
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+    for entry in nodes:
+        entry["status"]["allocatable"] |= {"nvidia.com/hostdev": "8"}
+    limits = {GPU: "2", "nvidia.com/hostdev": "2"}
+    objects = [*nodes, namespace("team"), *pods_of(kind, "a", limits, ["gpu-0"])]
+    file, settings = tmp_path / "now.yaml", tmp_path / "settings.yaml"
+    file.write_text(dump_yaml(objects))
+    settings.write_text(dump_yaml([{"translation": {"keep": ["sriov"]}}]))
+
+    answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
+    plan = planned(tmp_path, objects)
+    kept = planned(tmp_path, objects, "--settings", str(settings))
+
+    assert {"sriov": [f"{kind}/team/a"]} == answer["keysToKeep"]
+    held = {entry["object"]: entry for entry in plan["held"]}
+    for name in ("Node//gpu-0", "Namespace//team"):
+        assert held[name]["fix"] == (
+            "leave sriov with its device plugin by translation.keep of the settings first, and plan again from a new snapshot"
+        )
+    assert "with claims no node would serve them: " in held["Node//gpu-0"]["reason"]
+    assert {} == held_objects(kept)
+    assert ["gpu-0", "gpu-1"] == sorted(name for names, _ in waves(kept) for name in names)
 
 
 def test_a_custom_workload_that_has_ended_stops_no_wave(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     stage = prepared.stage()
     candidates, blocked = _candidates(prepared, question, operator, plugins)
     live_nodes = prepared.live_nodes
-    blocked += held_by_pods(candidates, prepared.cluster.workloads, live_nodes, prepared.evidence)
+    blocked += held_by_pods(candidates, prepared.cluster, live_nodes, prepared.evidence)
     blocked += held_by_daemon_sets(candidates)
     blocked += held_unavailable(candidates, question.objects)
     blocked += held_unknown_devices(prepared.cluster.unknown_devices)
@@ -174,6 +174,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         prepared.cluster.workloads,
         stage.opted_in,
         tuple(check_shares(prepared.cluster.workloads, question.version)),
+        prepared.cluster.unserved_next,
     )
     namespaces, uncreated = split_uncreated(
         namespaces, (*prepared.cluster.claim_shortages, *prepared.cluster.early_shortages)

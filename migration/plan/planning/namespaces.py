@@ -1,6 +1,6 @@
 """The namespaces that a plan opts in, and those that it holds because of their workloads. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import msgspec
@@ -8,6 +8,7 @@ import msgspec
 from findings.text import join_names
 from migration.assessment.blockers import Blocker
 from migration.assessment.claim_counts import ClaimShortage, describe_shortages
+from migration.assessment.drain_stops import serving_fix
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.plan import Held, is_name, is_namespace
 
@@ -20,7 +21,10 @@ _CREATE_BY_HAND: Final = (
 
 
 def split_namespaces(
-    workloads: Iterable[AssessedWorkload], opted_in: frozenset[str], defects: Iterable[Blocker]
+    workloads: Iterable[AssessedWorkload],
+    opted_in: frozenset[str],
+    defects: Iterable[Blocker],
+    unserved_next: Collection[str] = (),
 ) -> tuple[list[str], list[Held]]:
     """Return the namespaces to be opted in, and those that are held, each with the first reason.
 
@@ -28,6 +32,7 @@ def split_namespaces(
         workloads: The cluster's workloads.
         opted_in: Namespaces that take part already.
         defects: The blockers that `check_shares` yields.
+        unserved_next: The workloads of `find_unserved_next`.
     """
     defect_of = {name: defect for defect in defects for name in defect.objects}
     names: dict[str, list[AssessedWorkload]] = {}
@@ -53,7 +58,9 @@ def split_namespaces(
         elif created := [entry for entry in members if entry.gets_claims]:
             texts = [entry.key.reference for entry in created]
             reason = f"{_CREATED}: {join_names(texts)}"
-            blocked.append(Held(object=reference, reason=reason, fix=_CREATE_BY_HAND))
+            unserved = [entry for entry in created if entry.key.reference in unserved_next]
+            fix = serving_fix(unserved[0], _CREATE_BY_HAND) if unserved else _CREATE_BY_HAND
+            blocked.append(Held(object=reference, reason=reason, fix=fix))
         elif mistaken := [entry for entry in members if entry.key.reference in defect_of]:
             defect = defect_of[mistaken[0].key.reference]
             names_of_shares = join_names([entry.key.reference for entry in mistaken])

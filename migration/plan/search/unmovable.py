@@ -6,7 +6,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from allocator.pods.node_eligibility import counted_rejection
-from findings.finding import Code
 from findings.text import join_names
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
@@ -17,10 +16,10 @@ from migration.assessment.capacity import (
     class_names,
     legacy_keys,
     unserved_text,
-    untranslated_names,
     without_devices,
 )
 from migration.assessment.claim_counts import ClaimShortage, describe_shortages
+from migration.assessment.drain_stops import unmoved_text
 from migration.assessment.equivalence import selected_labels
 from migration.assessment.evidence import Evidence, is_ready, mapping_at
 from migration.assessment.outcomes import AssessedWorkload, Outcome
@@ -31,9 +30,6 @@ from migration.plan.search.moments import Candidate
 from migration.plan.search.placement import Placer
 from migration.plan.search.stage import PodKey, Stage
 
-_BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ, Code.OPTED_OUT})
-_NOT_KNOWN: Final = "whether it would find some on another node is not known"
-_SOLVE: Final = "solve what assess reports of it, wait for it to end, or move it by hand"
 _RUNS_UNSERVED: Final = "pods of {} run on it, and after their move no node would serve them"
 _SERVE: Final = f"{SERVE}; then plan again from a new snapshot"
 _KEEP: Final = "leave NICs with their device plugin by translation.keep of the settings, "
@@ -120,7 +116,7 @@ def held_unavailable(
 
 def held_by_pods(
     candidates: Iterable[Candidate],
-    workloads: Iterable[AssessedWorkload],
+    cluster: AssessedCluster,
     nodes_of: Mapping[str, Iterable[str]],
     evidence: Evidence,
 ) -> Iterator[Held]:
@@ -128,12 +124,12 @@ def held_by_pods(
 
     Args:
         candidates: The nodes that could be switched.
-        workloads: The cluster's workloads.
+        cluster: The cluster.
         nodes_of: Workload to the nodes of its pods.
         evidence: All pods of the cluster.
     """
     stuck: dict[str, AssessedWorkload] = {}
-    for workload in workloads:
+    for workload in cluster.workloads:
         if workload.result is None:
             for node in nodes_of[workload.key.reference]:
                 stuck.setdefault(node, workload)
@@ -146,21 +142,11 @@ def held_by_pods(
             yield Held(object=reference, reason=text, fix=budget.never_fix)
         elif name in stuck:
             workload = stuck[name]
-            text = f"a pod of {workload.key.reference} ({workload.outcome.value}) uses its devices, and "
-            cause = next((entry for entry in workload.findings if entry.code in _BY_HAND), None)
-            opted_out = cause is not None and cause.code is Code.OPTED_OUT
-            text += "is " if opted_out else ""
-            text += cause.detail if cause is not None else _NOT_KNOWN
-            fix = cause.fix if cause is not None else _solving(workload)
+            lacking = cluster.unserved_next.get(workload.key.reference, ())
+            cause, fix = unmoved_text(workload, lacking)
+            subject = f"a pod of {workload.key.reference} ({workload.outcome.value})"
+            text = f"{subject} uses its devices, and {cause}"
             yield Held(object=reference, reason=text, fix=fix)
-
-
-def _solving(workload: AssessedWorkload) -> str:
-    """Return the fix for a workload with pods that would be rejected; names without a translation may stay beside others."""
-    names = dict.fromkeys(untranslated_names(workload.findings)) if workload.keys else {}
-    if not names:
-        return _SOLVE
-    return f"leave {join_names(list(names))} with its device plugin by translation.keep of the settings, or {_SOLVE}"
 
 
 def lacking_devices(
