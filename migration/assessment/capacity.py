@@ -23,7 +23,9 @@ from kube.api.core import Pod, Toleration
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from migration.assessment.node_devices import NodeDevices
 from migration.assessment.outcomes import AssessedWorkload, Outcome, translated_pod
+from quotas.resource_quotas.usage import class_devices
 from translation.compiling.claims import Claim
+from translation.profiles.profile import Profile
 from translation.reading.arbiter import NICS
 from translation.reading.kept_keys import find_kept
 
@@ -194,6 +196,30 @@ def class_names(workload: AssessedWorkload) -> frozenset[str]:
     """Return the DeviceClasses that a workload's claims name."""
     claims = workload.result.claims if workload.result is not None else ()
     return frozenset(name for claim in claims for name in claim.class_names())
+
+
+def absent_classes(
+    workloads: Iterable[AssessedWorkload], state: ClusterState, profiles: Iterable[Profile]
+) -> frozenset[str]:
+    """Return the DeviceClasses of profiles without a trace in a cluster, none of a cluster without nodes.
+
+    Neither does the class exist, nor does a node publish devices of its driver, or would after a migration, nor does a
+    workload or a claim name it.
+
+    Args:
+        workloads: The cluster's workloads.
+        state: Its state, with the assumed inventory.
+        profiles: The profiles of all drivers.
+    """
+    if not state.nodes:
+        return frozenset()
+    drivers = {slice_.spec.driver for slice_ in state.slices}
+    claimed_classes = frozenset[str]().union(*map(class_names, workloads))
+    present_names = (
+        claimed_classes | state.classes.keys() | class_devices(state.claims.values()).keys()
+    )
+    of_profiles = (profile.class_names() for profile in profiles if profile.driver not in drivers)
+    return frozenset[str]().union(*of_profiles) - present_names
 
 
 def build_pods(workload: AssessedWorkload) -> Iterator[Pod]:

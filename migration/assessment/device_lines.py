@@ -13,6 +13,7 @@ from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import without_mappings
+from migration.assessment.capacity import absent_classes
 from migration.assessment.claim_counts import ClaimShortage, find_claim_shortages, surge_of
 from migration.assessment.device_needs import (
     NamespaceObjects,
@@ -112,9 +113,10 @@ def with_quota_lines(
     """
     mappings, taken_back = cluster.name_changes
     prepared_objects = without_mappings(objects, taken_back)
-    if len(taken_back) < len(foreign_mappings(objects)):
+    absent = absent_classes(cluster.workloads, cluster.state, profiles.values())
+    if absent or len(taken_back) < len(foreign_mappings(objects)):
         remaining = without_replaced_lines(prepared_objects, cluster.replaced_lines, namespace)
-        quotas = convert_quotas(remaining, profiles, options, namespace)
+        quotas = convert_quotas(remaining, profiles, options, namespace, absent=absent)
     cluster = _with_conversions(cluster, quotas)
     if not cluster.state.resource_quotas:
         return cluster
@@ -131,6 +133,7 @@ def with_quota_lines(
             later_mappings={name: key for key, name in mappings.items()},
             replaced_lines=cluster.replaced_lines,
             left_namespaces=native_namespaces(cluster.workloads),
+            absent=absent,
         )
         planned = planned_objects(objects, planned_quotas, cluster.replaced_lines, namespace)
     lines = find_device_lines(

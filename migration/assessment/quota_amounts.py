@@ -219,6 +219,16 @@ def _fitting(start: Start, classes: Collection[str], room: int) -> Start:
     return start._replace(pods=pods)
 
 
+def present_classes(classes: Iterable[str], absent: Collection[str]) -> list[str]:
+    """Return the classes that share an amount: none of those that are nowhere in the cluster, unless all are.
+
+    >>> present_classes(["gpu", "share"], {"share"}), present_classes(["share"], {"share"})
+    (['gpu'], ['share'])
+    """
+    own = list(classes)
+    return [name for name in own if name not in absent] or own
+
+
 def divide_amount(
     amount: Quantity,
     classes: Sequence[str],

@@ -7,7 +7,7 @@ Both kinds of line can stand in one quota, so a quota works before, during and a
 """
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from migration.assessment.quota_amounts import (
     NamespaceUse,
     devices_fault,
     divide_amount,
+    present_classes,
     read_amount,
 )
 from quotas.resource_quotas.scopes import devices_of_class
@@ -85,11 +86,13 @@ class QuotaEffect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Attributes:
         allows: The total as text.
         is_more: The total is more than the line allows alone.
+        counts_claims: The line counts claims itself, those of the class that maps its key.
     """
 
     line: str
     allows: str
     is_more: bool
+    counts_claims: bool = False
 
 
 class ConvertedQuota(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -129,6 +132,7 @@ def convert_quotas(
     usage: Mapping[str, NamespaceUse] | None = None,
     *,
     later_mappings: Mapping[str, str] = {},
+    absent: Collection[str] = (),
 ) -> list[ConvertedQuota]:
     """Return each quota with device keys, in order.
 
@@ -143,6 +147,7 @@ def convert_quotas(
             amounts.
         later_mappings: DeviceClass to the resource name that it maps by the time of its use, beside those
             that the objects have.
+        absent: The DeviceClasses that are nowhere in the cluster, which get no part where a key may become devices of others.
     """
     mappings = {**later_mappings, **_class_mappings(objects)}
     snapshot = TranslationSnapshot(profiles=profiles)
@@ -184,7 +189,7 @@ def convert_quotas(
             if reason or isinstance(amount, InvalidAmount):
                 missing[line] = reason
                 continue
-            own_classes = _asked_classes(counted[key], key, used, options)
+            own_classes = _asked_classes(present_classes(counted[key], absent), key, used, options)
             mapped = {name for name in own_classes if mappings.get(name) == key}
             divided = divide_amount(
                 *(amount, own_classes, used.of(key) if used else None),
@@ -201,6 +206,7 @@ def convert_quotas(
                     line=line,
                     allows=_effect(str(value), amount, own, parts),
                     is_more=any(part > ZERO for part in parts.values()),
+                    counts_claims=bool(own),
                 )
             )
         beside = _room_for_others(lines.keys() - missing.keys(), used)

@@ -128,6 +128,7 @@ def convert_plan_quotas(
     later_mappings: Mapping[str, str],
     replaced_lines: tuple[ReplacedLines, ...],
     left_namespaces: Collection[str] = (),
+    absent: Collection[str] = (),
 ) -> tuple[ConvertedQuota, ...]:
     """Return the quotas of a cluster as a plan leaves them; other arguments as of `convert_quotas`.
 
@@ -139,7 +140,9 @@ def convert_plan_quotas(
     return tuple(
         quota
         for quota in convert_quotas(
-            remaining, profiles, options, namespace, usage, later_mappings=later_mappings
+            *(remaining, profiles, options, namespace, usage),
+            later_mappings=later_mappings,
+            absent=absent,
         )
         if quota.object.split("/")[1] not in left_namespaces
     )

@@ -12,7 +12,7 @@ from migration.quotas.device_quotas import to_device_quota
 from migration.quotas.found import find_quotas
 from migration.quotas.measured import measure_lines
 from migration.quotas.measures import Measures
-from migration.quotas.model import FoundQuota, QuotaConversion, Target
+from migration.quotas.model import FoundQuota, MeasuredLine, QuotaConversion, Target
 from migration.quotas.queues import KueueWriter, to_volcano
 from migration.quotas.resource_quotas import to_resource_quota
 from translation.cluster.snapshot import TranslationOptions
@@ -33,6 +33,7 @@ class ConversionInput(msgspec.Struct, frozen=True, kw_only=True):
         namespace: The namespace for objects that name none.
         usage: Namespace to the devices that its pods use; None for whole amounts where a key may become devices of
             several classes.
+        absent: The DeviceClasses that are nowhere in the cluster.
     """
 
     objects: tuple[SourceObject, ...]
@@ -40,6 +41,7 @@ class ConversionInput(msgspec.Struct, frozen=True, kw_only=True):
     options: TranslationOptions
     namespace: str
     usage: Mapping[str, NamespaceUse] | None = None
+    absent: frozenset[str] = frozenset()
 
 
 def convert_to(target: Target, cluster: ConversionInput) -> list[QuotaConversion]:
@@ -49,7 +51,7 @@ def convert_to(target: Target, cluster: ConversionInput) -> list[QuotaConversion
     """
     measures = Measures(cluster.profiles, cluster.options)
     measured = [
-        (quota, *measure_lines(quota, measures, _used(quota, cluster)))
+        (quota, *_measure(quota, measures, cluster, counts_pods=target is Target.DEVICE))
         for quota in find_quotas(cluster.objects, measures, cluster.namespace)
         if target is not Target.CORE or not quota.is_core
     ]
@@ -77,9 +79,16 @@ def convert_rest(
             lines = tuple(line for line in lines if line.name in rest.get(quota.object, {}))
         if lines or not quota.is_core:
             rest_of_quota = msgspec.structs.replace(quota, lines=lines)
-            measured = measure_lines(rest_of_quota, measures, _used(quota, cluster))
+            measured = _measure(rest_of_quota, measures, cluster, counts_pods=True)
             conversions.append(to_device_quota(rest_of_quota, *measured))
     return conversions
+
+
+def _measure(
+    quota: FoundQuota, measures: Measures, cluster: ConversionInput, *, counts_pods: bool
+) -> tuple[tuple[MeasuredLine, ...], Mapping[str, str]]:
+    used = _used(quota, cluster)
+    return measure_lines(quota, measures, used, cluster.absent, counts_pods=counts_pods)
 
 
 def _used(quota: FoundQuota, cluster: ConversionInput) -> NamespaceUse | None:

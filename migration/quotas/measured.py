@@ -1,16 +1,17 @@
 """The lines of a quota as amounts of claims, for any kind of quota that is written from them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from findings.field_path import FieldPath
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 from migration.assessment.quota_amounts import (
     NamespaceUse,
     count_fault,
     devices_fault,
     divide_amount,
     negative_fault,
+    present_classes,
 )
 from migration.quotas.measures import Measures
 from migration.quotas.model import ClaimMeasure, FoundQuota, MeasuredLine, Part, QuotaLine
@@ -23,13 +24,20 @@ _UNITS: Final = {unit.size: unit for unit in (MIB, GIB, BLOCKS)}
 
 
 def measure_lines(
-    quota: FoundQuota, measures: Measures, used: NamespaceUse | None
+    quota: FoundQuota,
+    measures: Measures,
+    used: NamespaceUse | None,
+    absent: Collection[str] = (),
+    *,
+    counts_pods: bool,
 ) -> tuple[tuple[MeasuredLine, ...], Mapping[str, str]]:
     """Return the lines of a quota by their measure, and those that measure nothing with the reason.
 
     Args:
         used: The devices that the pods use, by which those of a key that may become devices of several classes are
             divided; None for the whole amount for each.
+        absent: The DeviceClasses that are nowhere in the cluster. They get no part where a key may become devices of others.
+        counts_pods: The limits count pods with keys, too, and all of these only with a limit of each class.
     """
     measured_lines: list[MeasuredLine] = []
     missing: dict[str, str] = {}
@@ -46,12 +54,17 @@ def measure_lines(
             measured_lines.append(MeasuredLine(line=line, measure=None, amount=line.amount))
             continue
         total = used if line.part is Part.TOTAL else None
-        classes = [measure.device_class for measure in of_key]
+        own_classes = [measure.device_class for measure in of_key]
+        classes = present_classes(own_classes, absent)
         # A cap holds for each device or request, whichever its class.
-        divided = divide_amount(line.amount, classes, total.of(line.key) if total else None)
+        parts = divide_amount(line.amount, classes, total.of(line.key) if total else None)
+        of_absent = ZERO if line.part is Part.TOTAL else line.amount
+        divided = {**dict.fromkeys(own_classes, of_absent), **parts}
         others = total.beside({line.key}) if total else {}
         measured_lines += (
-            _measured_line(line, measure, divided, others, measures) for measure in of_key
+            _measured_line(line, measure, divided, others, measures)
+            for measure in of_key
+            if counts_pods or measure.device_class in classes
         )
     return tuple(measured_lines), missing
 

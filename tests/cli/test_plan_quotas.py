@@ -31,7 +31,7 @@ def _wave_of(plan: Mapping[str, Any], namespace: str) -> int:
 
 
 def test_claims_of_a_namespace_may_have_no_more_than_its_old_line(tmp_path: Path) -> None:
-    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    nodes = [plugin_node("gpu-0"), hami_node("hami-0"), hami_node("hami-1")]
 
     plan = planned(tmp_path, [*nodes, _quota(), *workload("web", SHARE, ["hami-0"] * 2)])
 
@@ -51,7 +51,7 @@ def _claims(number: int, device_class: str = "hami-core-gpu.project-hami.io") ->
 
 def test_claims_that_are_there_already_count_in_what_a_namespace_uses(tmp_path: Path) -> None:
     """Pods that had claims counted nowhere: their class got the rest of an equal part."""
-    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    nodes = [plugin_node("gpu-0"), hami_node("hami-0"), hami_node("hami-1")]
     objects = [*nodes, _quota(), *workload("web", SHARE, ["hami-0"]), *_claims(5)]
 
     plan = planned(tmp_path, objects)

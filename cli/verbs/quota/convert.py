@@ -11,6 +11,7 @@ from cli.reading.cluster_documents import ClusterDocuments
 from migration.assessment.assess import assess_cluster
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import without_mappings
+from migration.assessment.capacity import absent_classes
 from migration.assessment.device_needs import devices_in_use
 from migration.assessment.gates import NameChanges, foreign_mappings
 from migration.assessment.quota_conversion import ConvertedQuota, Split, convert_quotas, knows_use
@@ -105,6 +106,7 @@ def convert(
         )
         if assessed is not None and chosen is Split.USED
         else None,
+        absent=_absent_classes(documents, assessed),
     )
     if target not in (None, Target.CORE):
         conversions = tuple(convert_to(target, cluster))
@@ -116,7 +118,9 @@ def convert(
         cluster = msgspec.structs.replace(cluster, objects=remaining)
     quotas = tuple(
         convert_quotas(
-            cluster.objects, cluster.profiles, cluster.options, cluster.namespace, cluster.usage
+            *(cluster.objects, cluster.profiles, cluster.options, cluster.namespace),
+            cluster.usage,
+            absent=cluster.absent,
         )
     )
     if target is Target.CORE:
@@ -173,6 +177,15 @@ def _assess(documents: ClusterDocuments) -> AssessedCluster:
         version=documents.version,
         gates=documents.gates,
     )
+
+
+def _absent_classes(
+    documents: ClusterDocuments, assessed: AssessedCluster | None
+) -> frozenset[str]:
+    """Return the classes of profiles without a trace in the cluster, none of a cluster with unreadable resources."""
+    if assessed is None or documents.unreadable:
+        return frozenset()
+    return absent_classes(assessed.workloads, assessed.state, documents.profiles.values())
 
 
 def _name_changes(documents: ClusterDocuments, assessed: AssessedCluster | None) -> NameChanges:

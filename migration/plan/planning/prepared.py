@@ -12,7 +12,7 @@ from kube.manifests.source import SourceObject
 from migration.assessment.assess import assess_cluster
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import without_mappings
-from migration.assessment.capacity import MAX_PODS
+from migration.assessment.capacity import MAX_PODS, absent_classes
 from migration.assessment.device_lines import DeviceLines, LinesQuestion, find_device_lines
 from migration.assessment.device_needs import devices_in_use
 from migration.assessment.evidence import Evidence, is_ready, mapping_at, read_evidence
@@ -279,6 +279,7 @@ def planned_quotas(
         later_mappings={name: key for key, name in mappings.items()},
         replaced_lines=cluster.replaced_lines,
         left_namespaces=native_namespaces(cluster.workloads),
+        absent=absent_classes(cluster.workloads, cluster.state, question.profiles.values()),
     )
 
 
