@@ -4,16 +4,19 @@
 moment. It holds the nodes of pods that nothing here moves, too.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from findings.finding import Code
 from findings.text import count_text, join_names
+from kube.api.core import Pod
+from migration.assessment.assessed_cluster import AssessedCluster
+from migration.assessment.blockers import Blocker
 from migration.assessment.capacity import nics_of, untranslated_names
 from migration.assessment.evidence import Disruptions, Evidence, RunningPod
-from migration.assessment.outcomes import AssessedWorkload
+from migration.assessment.outcomes import AssessedWorkload, Outcome
 
 _BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ, Code.OPTED_OUT})
 _NOT_KNOWN: Final = "whether it would find some on another node is not known"
@@ -98,14 +101,55 @@ def unmoved_text(workload: AssessedWorkload, lacking: Sequence[str]) -> tuple[st
         return f"is {cause.detail}", cause.fix
     if not lacking:
         return cause.detail, cause.fix
-    return _UNSERVED.format(cause.detail, join_names(lacking)), serving_fix(workload, cause.fix)
+    names = nics_of(workload)
+    fix = (
+        f"{_KEEP.format(join_names(names))} first, and plan again from a new snapshot"
+        if names
+        else _PUBLISH.format(cause.fix)
+    )
+    return _UNSERVED.format(cause.detail, join_names(lacking)), fix
 
 
-def serving_fix(workload: AssessedWorkload, fix: str) -> str:
-    """Return the fix for next pods that would find no devices, before the fix that moves them."""
-    if names := nics_of(workload):
-        return f"{_KEEP.format(join_names(names))} first, and plan again from a new snapshot"
-    return _PUBLISH.format(fix)
+def check_unmoved(cluster: AssessedCluster, proposed: Collection[str]) -> Iterator[Blocker]:
+    """Yield a blocker for each reason of `plan` to hold nodes, or namespaces, of unmoved pods.
+
+    Args:
+        cluster: The cluster.
+        proposed: The workloads that a kept name lets move.
+    """
+    nodes = {node.node for node in cluster.nodes if node.legacy}
+    names_of: dict[tuple[str, str, str], list[str]] = {}
+    for workload in cluster.workloads:
+        reference = workload.key.reference
+        # Those that would be rejected are blockers by their codes.
+        is_left = workload.result is None and workload.outcome is not Outcome.REFUSED
+        if not is_left or reference in proposed:
+            continue
+        if places := _kept_places(workload, cluster.state.pods, nodes):
+            cause, fix = unmoved_text(workload, cluster.unserved_next.get(reference, ()))
+            message = f"a pod uses devices, and {cause}; plan holds {' and '.join(places)}"
+            codes = (code for code in workload.codes if code in _BY_HAND)
+            code = next(codes, next(iter(workload.codes), workload.outcome.value))
+            names_of.setdefault((code, message, fix), []).append(reference)
+    for (code, message, fix), names in names_of.items():
+        yield Blocker(code=code, message=message, fix=fix, objects=tuple(names))
+
+
+def _kept_places(
+    workload: AssessedWorkload, all_pods: Mapping[tuple[str, str], Pod], nodes: Collection[str]
+) -> list[str]:
+    """Return the words for the held objects of unmoved pods.
+
+    Args:
+        workload: Their workload.
+        all_pods: The pods of the cluster by namespace and name.
+        nodes: The nodes with devices of a legacy system.
+    """
+    pods = [pod for name in workload.members if (pod := all_pods.get(name))]
+    is_on_node = any(pod.spec.node_name in nodes for pod in pods)
+    # A pod with claims has moved.
+    gets_claims = workload.gets_claims and not all(pod.spec.resource_claims for pod in pods)
+    return [*(["its node"] if is_on_node else []), *(["its namespace"] if gets_claims else [])]
 
 
 def _solving(workload: AssessedWorkload) -> str:

@@ -53,6 +53,11 @@ _REMARKS: Final = frozenset({Code.FOREIGN_SCHEDULER, Code.KEPT_BESIDE_CLAIMS})
 _UNREAD: Final = frozenset({Code.UNTRANSLATED_DEVICE_KEY, Code.POD_TEMPLATE_NOT_READ})
 CREATED_AGAIN: Final = frozenset(kind for _, kind in CUSTOM_RESOURCES) - {"Job"}
 """Kinds of other projects whose controllers create their pods again; Volcano's Job has the name of Kubernetes'."""
+_STOP: Final = (
+    "stop it (scale it to nothing, or suspend it) or wait for its end, and plan again from a new snapshot; start it again "
+    "after the last wave"
+)
+_IN_NAMESPACE: Final = ", and label its namespace first if no wave opts it in"
 
 
 class Outcome(StrEnum):
@@ -276,15 +281,13 @@ def _unread_template(workload: Workload, outcome: Outcome) -> Finding | None:
     kind = workload.key.kind
     if kind not in CREATED_AGAIN:
         text = f"its pods belong to a {kind}, whose pod template is not read here"
-        fix = "move them by hand: drain their nodes yourself when they may end"
     elif len({request_shape(source) for source in workload.pods}) > 1:
         text = f"the pods of this {kind} request different devices, CPU, memory or nodes"
-        fix = "move them by hand: scale it down, and up again once nodes have changed hands"
     elif outcome is not Outcome.NATIVE:
         text = f"nothing here restarts a {kind}, so its pods would keep their device keys"
-        fix = "move them by hand: opt its namespace in, and create it again once nodes have changed hands"
     else:
         return None
+    fix = _STOP if outcome is Outcome.NATIVE else f"{_STOP}{_IN_NAMESPACE}"
     return info(Code.POD_TEMPLATE_NOT_READ, FieldPath.of(), text, fix=fix)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from kube.manifests.dump import dump_yaml
+from kube.names import TRANSLATE_LABEL
 from testing.command import drawbridge
 from testing.documents import namespace
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
@@ -163,6 +164,62 @@ def test_a_custom_workload_of_shares_is_held_with_its_reason(
     assert reason in held_objects(plan)["Node//hami-0"]
     assert [] == [name for _, names in waves(plan) for name in names]
     assert f"would get claims: {kind}/team/a" in held_objects(plan)["Namespace//team"]
+
+
+@pytest.mark.parametrize("kind", ["RayCluster", "Trainer"])
+def test_assess_blocks_for_what_plan_holds_until_it_is_stopped(tmp_path: Path, kind: str) -> None:
+    """The fix of `plan` was a circle, and `assess` named no blocker."""
+    nodes = [hami_node("hami-0"), hami_node("hami-1"), namespace("team")]
+    other = workload("web", SHARE, ["hami-1"])
+    pods = pods_of(kind, "a", SHARE, ["hami-0"])
+
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml([*nodes, *pods, *other]))
+    result = drawbridge("assess", "--snapshot", file, "-o", "json")
+    plan = planned(tmp_path, [*nodes, *pods, *other])
+    stopped = planned(tmp_path, [*nodes, *other])
+
+    (blocker,) = json.loads(result.stdout)["blockers"]
+    assert ("podTemplateNotRead", [f"{kind}/team/a"]) == (blocker["code"], blocker["objects"])
+    held = {entry["object"]: entry for entry in plan["held"]}
+    reason = held["Node//hami-0"]["reason"].replace(f" of {kind}/team/a (unknown)", "")
+    message = reason.replace("uses its devices", "uses devices")
+    assert f"{message}; plan holds its node and its namespace" == blocker["message"]
+    assert blocker["fix"] == held["Node//hami-0"]["fix"] == held["Namespace//team"]["fix"]
+    assert blocker["fix"].startswith("stop it (scale it to nothing, or suspend it) or wait for")
+    assert "label its namespace first if no wave opts it in" in blocker["fix"]
+    assert result.exit_code == 1
+    assert {} == held_objects(stopped)
+    assert ["hami-0", "hami-1"] == sorted(name for names, _ in waves(stopped) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("limits", "labels", "code"),
+    [
+        (SHARE, {TRANSLATE_LABEL: "false"}, "optedOut"),
+        ({"nvidia.com/unknown": "1"}, {}, "untranslatedDeviceKey"),
+    ],
+    ids=["opted out", "a key that nothing translates"],
+)
+def test_assess_blocks_for_pods_that_keep_their_node_from_a_wave(
+    tmp_path: Path, limits: dict[str, str], labels: dict[str, str], code: str
+) -> None:
+    nodes = [hami_node("hami-0"), hami_node("hami-1"), namespace("team")]
+    pods = workload("web", limits, ["hami-0"])
+    for entry in (pods[0]["spec"]["template"]["metadata"], pods[1]["metadata"]):
+        entry["labels"] |= labels
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml([*nodes, *pods]))
+
+    answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
+    plan = planned(tmp_path, [*nodes, *pods])
+
+    found = {blocker["code"]: blocker for blocker in answer["blockers"]}
+    held = {entry["object"]: entry for entry in plan["held"]}["Node//hami-0"]
+    assert ["Deployment/team/web"] == found[code]["objects"]
+    assert held["fix"] == found[code]["fix"]
+    assert found[code]["message"].startswith("a pod uses devices, and ")
+    assert found[code]["message"].endswith("; plan holds its node")
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "MPIJob", "JobSet"])

@@ -1,6 +1,6 @@
 """The namespaces that a plan opts in, and those that it holds because of their workloads. Pure."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -8,15 +8,12 @@ import msgspec
 from findings.text import join_names
 from migration.assessment.blockers import Blocker
 from migration.assessment.claim_counts import ClaimShortage, describe_shortages
-from migration.assessment.drain_stops import serving_fix
+from migration.assessment.drain_stops import unmoved_text
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.plan import Held, is_name, is_namespace
 
 _CREATED: Final = (
     "once it is opted in, pods that a controller of another project creates again would get claims"
-)
-_CREATE_BY_HAND: Final = (
-    "label the namespace yourself when these may be created again on nodes that have changed hands"
 )
 
 
@@ -24,7 +21,7 @@ def split_namespaces(
     workloads: Iterable[AssessedWorkload],
     opted_in: frozenset[str],
     defects: Iterable[Blocker],
-    unserved_next: Collection[str] = (),
+    unserved_next: Mapping[str, Sequence[str]] = {},
 ) -> tuple[list[str], list[Held]]:
     """Return the namespaces to be opted in, and those that are held, each with the first reason.
 
@@ -59,7 +56,8 @@ def split_namespaces(
             texts = [entry.key.reference for entry in created]
             reason = f"{_CREATED}: {join_names(texts)}"
             unserved = [entry for entry in created if entry.key.reference in unserved_next]
-            fix = serving_fix(unserved[0], _CREATE_BY_HAND) if unserved else _CREATE_BY_HAND
+            first = (unserved or created)[0]
+            _, fix = unmoved_text(first, unserved_next.get(first.key.reference, ()))
             blocked.append(Held(object=reference, reason=reason, fix=fix))
         elif mistaken := [entry for entry in members if entry.key.reference in defect_of]:
             defect = defect_of[mistaken[0].key.reference]
