@@ -242,3 +242,79 @@ def test_no_node_is_switched_where_no_class_is_mapped_and_nobody_gets_claims(
     assert not waves(plan)
     reason = held_objects(plan)["Node//gpu-1"]
     assert "the next pods of Deployment/team/web may be placed on it, and would have no" in reason
+
+
+# --- free devices ---------------------------------------------------------------------------------
+
+
+LACKS: Final = "no device for one more pod of {} after this wave, {} today: "
+ONE_BY_ONE: Final = ("--wave-nodes", 1, "--spare-nodes", 0)
+
+
+def free_nodes(
+    *later: Mapping[str, Any], free: Sequence[str], is_held: bool = False
+) -> list[Mapping[str, Any]]:
+    """A node with large MIG devices in use by a Deployment, after nodes with three free ones each."""
+    rule = budget("team", "web", maxUnavailable=0)
+    return [
+        *(mig_node(name, "2g.10gb", "9856", "3") for name in (*free, "used")),
+        *(namespace("team"), *later, *workload("web", LARGE, ["used"] * 3)),
+        *([rule] if is_held else []),
+    ]
+
+
+def notes_on_next_pods(plan: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """Return the notes on next pods without devices, each with the number of its wave."""
+    return [
+        (wave["wave"], note)
+        for wave in plan["waves"]
+        for note in wave["notes"]
+        if note.startswith("no device for one more pod")
+    ]
+
+
+@pytest.mark.parametrize("kind", ["CronJob", "suspended", "Deployment"])
+@pytest.mark.parametrize("options", [ONE_BY_ONE, ("--wave-nodes", 1)])
+def test_a_namespace_waits_for_devices_that_are_free_for_next_pods(
+    tmp_path: Path, kind: str, options: Sequence[object]
+) -> None:
+    """It was opted in with a node, its own pods took all devices there, and the next ones waited without a word."""
+    plan = planned(tmp_path, free_nodes(*later_pods(kind), free=["a", "b"]), *options)
+
+    assert [(["a"], []), (["b"], ["team"]), (["used"], [])] == waves(plan)
+    assert [] == notes_on_next_pods(plan)
+
+
+def test_a_note_names_next_pods_that_no_later_opt_in_would_serve(tmp_path: Path) -> None:
+    """Its own pods have to move first."""
+    for is_held, end in ((False, "until wave 2"), (True, "until devices are free")):
+        objects = free_nodes(*later_pods("CronJob"), free=["a"], is_held=is_held)
+        plan = planned(tmp_path, objects, *ONE_BY_ONE)
+
+        assert [1] == opting(plan, "team")
+        ((wave, note),) = notes_on_next_pods(plan)
+        assert 1 == wave
+        assert note.startswith(LACKS.format("CronJob/team/later, Deployment/team/web", 3))
+        assert note.endswith(f"waits {end}")
+
+
+def test_a_note_names_a_deployment_without_a_device_for_a_rollout(tmp_path: Path) -> None:
+    """Its next rollout or scale-up waited; today there are devices for three more pods."""
+    plan = planned(tmp_path, free_nodes(free=["a"]), *ONE_BY_ONE)
+
+    ((wave, note),) = notes_on_next_pods(plan)
+    assert 1 == wave
+    assert note.startswith(LACKS.format("Deployment/team/web", 3))
+    assert note.endswith("waits until wave 2")
+
+
+def test_no_note_is_on_next_pods_without_devices_today(tmp_path: Path) -> None:
+    """They wait today, too."""
+    rule = budget("team", "web", maxUnavailable=0)
+    busy = [mig_node("used", "2g.10gb", "9856", "3"), *workload("web", LARGE, ["used"] * 3), rule]
+    small = [mig_node("a", "1g.5gb", "4864", "7"), *workload("api", SMALL, ["a"], namespace="api")]
+    objects = [*busy, *small, namespace("team"), namespace("api")]
+
+    notes = notes_on_next_pods(planned(tmp_path, objects, *ONE_BY_ONE))
+
+    assert not any("Deployment/team/web" in note for _, note in notes)

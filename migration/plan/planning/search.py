@@ -30,7 +30,7 @@ from migration.plan.planning.unpublished import (
 )
 from migration.plan.search.moments import Candidate, PlanProgress, Policy
 from migration.plan.search.parts import AwaitedNodes
-from migration.plan.search.waves import Waves
+from migration.plan.search.wave_report import Waves
 from quotas.resource_quotas.usage import OBJECT_COUNTS
 from translation.cluster.snapshot import WideMapping, vocabularies_in_force
 

@@ -16,12 +16,19 @@ from migration.plan.search.moments import (
     Moment,
     Obstacle,
     Policy,
+    nodes_in_order,
     rounds,
     stage_after,
 )
 from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement, Placer
-from migration.plan.search.rivals import OPT_IN_FIRST, pods_obstacle, with_rivals
+from migration.plan.search.rivals import (
+    OPT_IN_FIRST,
+    next_pods_obstacle,
+    pods_obstacle,
+    served_parts,
+    with_rivals,
+)
 from migration.plan.search.sizes import largest_fitting, numbers_to_try, share_of_wave
 
 _TRIED_ALONE: Final = 32
@@ -44,6 +51,7 @@ class WaveSearch:
     Attributes:
         obstacle: The last one that was met; None where all fitted.
         lacks_spare: True if the last call of `find` met one for want of a node to spare.
+        lacks_next: True if a call of `find` met one for want of devices for next pods.
     """
 
     def __init__(
@@ -59,6 +67,7 @@ class WaveSearch:
         """
         self.obstacle: Obstacle | None = None
         self.lacks_spare = False
+        self.lacks_next = False
         self._placer = placer
         self._policy = policy
         self._stops = stops
@@ -112,7 +121,7 @@ class WaveSearch:
             nodes, during = attempt.nodes, attempt.during
         before = during.after(moment.placement) if during is not None else moment.placement
         names = frozenset(entry.node.name for entry in nodes)
-        for part in self._parts_with(moment, names)[:_TRIED_PARTS]:
+        for part in self._served_parts(moment, names, before)[:_TRIED_PARTS]:
             if self._stops():
                 break
             larger = self._switch(moment, nodes, before, (part,))
@@ -159,18 +168,7 @@ class WaveSearch:
 
     def _ordered(self, moment: Moment) -> list[Candidate]:
         """Return the nodes in the order of their waves: with few pods first, with work that has to end last."""
-        occupied = Counter(moment.placement.nodes.values())
-        bound = self._placer.bound_nodes(moment.stage, moment.placement)
-        return sorted(
-            moment.nodes,
-            key=lambda entry: (
-                *(entry.has_work, entry.never_ends),
-                *(not entry.groups, entry.groups),
-                entry.node.name in bound,
-                occupied[entry.node.name],
-                entry.node.name,
-            ),
-        )
+        return nodes_in_order(moment, self._placer.bound_nodes(moment.stage, moment.placement))
 
     def _spared_first(self, moment: Moment, ordered: list[Candidate]) -> list[Candidate]:
         """Return the nodes, those of groups without a node to spare last.
@@ -371,7 +369,7 @@ class WaveSearch:
             before = during.after(moment.placement)
         tried: dict[int, Attempt | None] = {}
         met: dict[int, Obstacle] = {}
-        parts = self._parts_with(moment, names)
+        parts = self._served_parts(moment, names, before)
         share = min(share, len(parts))
 
         def fits(number: int) -> bool:
@@ -417,6 +415,19 @@ class WaveSearch:
         ]
         return tuple(sorted(parts, key=lambda part: part.namespace not in bound))
 
+    def _served_parts(
+        self, moment: Moment, names: frozenset[str], before: Placement
+    ) -> tuple[Part, ...]:
+        """Return the parts of `_parts_with` with devices for their next pods beside the pods of the drain."""
+        parts = self._parts_with(moment, names)
+        if not self._policy.serves_next:
+            return parts
+        # Pods that get claims take further devices, so this is the most that there may be.
+        stage = stage_after(moment.stage, names, parts)
+        served = served_parts(self._placer, moment, parts, stage, before)
+        self.lacks_next |= len(served) < len(parts)
+        return served
+
     def _share(self, moment: Moment, nodes: Sequence[Candidate]) -> int:
         """Return the number of parts that a wave should opt in: before the nodes with work that come last, all."""
         without_work = [entry for entry in moment.nodes if not entry.has_work]
@@ -454,7 +465,11 @@ class WaveSearch:
         opted_in = f"{join_names(chosen)} opted in" if chosen else ""
         what = filter(None, ("{} switched" if names else "", opted_in))
         when = CheckedMoment(f"with {' and '.join(what)}", names, stage, before)
-        return after, self._check(moment, after, when) or self._check_loss(moment, after, when)
+        obstacle = self._check(moment, after, when)
+        if obstacle is None and self._policy.serves_next:
+            obstacle = next_pods_obstacle(self._placer, moment, parts, after, when)
+            self.lacks_next |= obstacle is not None
+        return after, obstacle or self._check_loss(moment, after, when)
 
     def _check(self, moment: Moment, placement: Placement, when: CheckedMoment) -> Obstacle | None:
         """Return the obstacle in a placement at a moment; None if the placement is good enough."""

@@ -1,6 +1,7 @@
 """The state of a cluster between two waves, and the waves that are tried from there, as values. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, Protocol
 
@@ -9,6 +10,7 @@ import msgspec
 from findings.text import join_names
 from migration.plan.model.plan import PlannedNode
 from migration.plan.search.couplings import IdleWorkload
+from migration.plan.search.next_pods import NextPod
 from migration.plan.search.parts import AwaitedNodes, Part
 from migration.plan.search.placement import Placement
 from migration.plan.search.stage import PodKey, Stage
@@ -99,6 +101,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             makes none wait for work.
         leaves_work: Nodes with work have no wave.
         leaves_endless: Nodes with a pod that does not end by itself have no wave.
+        serves_next: A namespace waits for a wave after which the next pods of its workloads have devices, where there are
+            some for these today.
     """
 
     wave_nodes: int
@@ -107,6 +111,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     notes_loss: bool = False
     leaves_work: bool = False
     leaves_endless: bool = False
+    serves_next: bool = False
 
     @property
     def tried_losses(self) -> int:
@@ -135,6 +140,12 @@ def policies_in_order(policy: Policy) -> tuple[Policy, ...]:
     pair = (with_spare(policy), policy)
     left: tuple[dict[str, bool], ...] = ({"leaves_work": True}, {"leaves_endless": True}, {})
     return tuple(msgspec.structs.replace(entry, **flags) for flags in left for entry in pair)
+
+
+def serving_next(policies: Sequence[Policy]) -> tuple[Policy, ...]:
+    """Return policies that have namespaces wait for devices for next pods, and then the same without that."""
+    first = (msgspec.structs.replace(policy, serves_next=True) for policy in policies)
+    return (*first, *policies)
 
 
 def without_spare(policy: Policy) -> Policy:
@@ -215,6 +226,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         usable: Workload to the nodes that its pods may use, be it by claims or by device keys.
         awaited: Namespace to the nodes that it waits for before it is opted in as a whole.
         idle: The workloads that start pods later.
+        next_pods: The next pods that get claims, of workloads with pods to come, where there are devices for these today.
     """
 
     stage: Stage
@@ -227,6 +239,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     usable: Mapping[str, frozenset[str]] = {}
     awaited: Mapping[str, Sequence[AwaitedNodes]] = {}
     idle: tuple[IdleWorkload, ...] = ()
+    next_pods: tuple[NextPod, ...] = ()
 
     def awaiting(self, part: Part, nodes: frozenset[str]) -> tuple[AwaitedNodes, ...]:
         """Return the nodes that a part has to wait for, though some nodes are switched as well."""
@@ -265,12 +278,17 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
             or (not self.nodes and part.namespace not in daemon_nodes)
         ]
 
+    def stage_with(self, attempt: Attempt) -> Stage:
+        """Return the stage after a wave."""
+        names = {entry.node.name for entry in attempt.nodes}
+        return stage_after(self.stage, names, attempt.parts)
+
     def following(self, attempt: Attempt) -> "Moment":
         """Return the state after a wave."""
         names = {entry.node.name for entry in attempt.nodes}
         return msgspec.structs.replace(
             self,
-            stage=stage_after(self.stage, names, attempt.parts),
+            stage=self.stage_with(attempt),
             placement=attempt.after,
             nodes=tuple(
                 entry.following(self.placement, attempt.after)
@@ -297,6 +315,26 @@ def stage_after(stage: Stage, nodes: frozenset[str] | set[str], parts: Sequence[
         switched=stage.switched | nodes,
         opted_in=stage.opted_in | {part.namespace for part in parts if part.completes},
         selected=stage.selected.union(*(part.workloads for part in parts)),
+    )
+
+
+def nodes_in_order(moment: Moment, bound: Collection[str]) -> list[Candidate]:
+    """Return the nodes in the order of their waves: with few pods first, with work that has to end last.
+
+    Args:
+        moment: The moment before a wave.
+        bound: The nodes with a DaemonSet's pod that has to have claims before.
+    """
+    occupied = Counter(moment.placement.nodes.values())
+    return sorted(
+        moment.nodes,
+        key=lambda entry: (
+            *(entry.has_work, entry.never_ends),
+            *(not entry.groups, entry.groups),
+            entry.node.name in bound,
+            occupied[entry.node.name],
+            entry.node.name,
+        ),
     )
 
 

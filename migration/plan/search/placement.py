@@ -42,7 +42,7 @@ from migration.assessment.equivalence import (
 from migration.assessment.outcomes import AssessedWorkload
 from migration.plan.facts.volumes import on_reachable_nodes
 from migration.plan.search.other_pods import OtherPods, PodName
-from migration.plan.search.stage import PlannedPod, PodKey, Stage, planned_pod
+from migration.plan.search.stage import PlannedPod, PodKey, Stage, planned_pod, planned_pods
 from migration.plan.search.stage_allocator import (
     LEGACY,
     OPEN,
@@ -179,7 +179,7 @@ class Placer:
         pods = (
             _on_nodes(pod, (*reachable.get(pod.key, ()), *named_nodes.get(pod.key, ())))
             for workload in workloads
-            for pod in _pods_of(workload, unrestarted, ending)
+            for pod in planned_pods(workload, unrestarted, ending)
             if pod.key not in left_out
         )
         self.pods = tuple(islice(pods, MAX_ALL_PODS))
@@ -355,7 +355,7 @@ class Placer:
             ):
                 continue  # Such a pod is served again when its node is back, and no earlier.
             is_open = node in allocator.nodes and node not in stage.draining
-            if node is not None and is_open and _may_stay(pod, node, stage):
+            if node is not None and is_open and stage.lets_stay(pod, node):
                 staying[pod.key] = node
             elif node is not None and is_open and pod.is_pinned:
                 stranded.add(pod.key)
@@ -391,6 +391,17 @@ class Placer:
             ended=ended,
             resources=allocator.resources,
         )
+
+    def place_more(
+        self, stage: Stage, placement: Placement, pods: Iterable[PlannedPod]
+    ) -> dict[PodKey, str]:
+        """Return the nodes of further pods that find devices beside those of a placement."""
+        self._allocator.show(stage)
+        self._allocator.keep(placement.claims)
+        self._allocator.resources = placement.resources
+        nodes = self._place([(self._movable(pod, stage), None) for pod in pods])
+        self._allocator.keep(placement.claims)
+        return nodes
 
     def _place_on_cards(self, pods: Iterable[tuple[PlannedPod, str]]) -> dict[PodKey, str]:
         """Allocate the devices that pods have today, each on its node; return those with a node.
@@ -471,17 +482,8 @@ class Placer:
     def _place_key(self, pod: PlannedPod) -> tuple[bytes, str, str]:
         """Return the key of all properties of a pod that its feasible nodes depend on."""
         spec = pod.pod.spec
-        return self._shapes[pod.key], (spec.node_selector or {}).get(STAGE, ""), spec.node_name
-
-
-def _pods_of(
-    workload: AssessedWorkload, unrestarted: Collection[PodKey], ending: Collection[PodKey]
-) -> Iterator[PlannedPod]:
-    """Yield the pods of a workload; a CronJob without a run has none."""
-    if workload.key.kind == "CronJob" and not workload.members:
-        return
-    for number, pod in enumerate(build_pods(workload)):
-        yield planned_pod(workload, number, pod, unrestarted, ending)
+        shape = self._shapes.get(pod.key) or pod_shape(pod.pod, self._templates)
+        return shape, (spec.node_selector or {}).get(STAGE, ""), spec.node_name
 
 
 def _on_nodes(pod: PlannedPod, selectors: Sequence[NodeSelector]) -> PlannedPod:
@@ -489,10 +491,3 @@ def _on_nodes(pod: PlannedPod, selectors: Sequence[NodeSelector]) -> PlannedPod:
     if not selectors:
         return pod
     return msgspec.structs.replace(pod, pod=on_reachable_nodes(pod.pod, selectors))
-
-
-def _may_stay(pod: PlannedPod, node: str, stage: Stage) -> bool:
-    """Return True if a pod can go on in place; one that outlives the opt-in keeps its device keys there."""
-    has_moved = stage.moves(pod)
-    is_switched = node in stage.switched
-    return not pod.has_claims or has_moved == is_switched or (pod.outlives_opt_in and has_moved)

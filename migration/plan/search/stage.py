@@ -1,12 +1,13 @@
 """The pods of a plan and the moments of a migration, as values. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from kube.api.core import Pod
 from kube.api.workloads import DAEMON_SET
+from migration.assessment.capacity import build_pods
 from migration.assessment.node_devices import labels_of_sharing
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.plan import RESTARTED_KINDS, PlannedNode
@@ -83,6 +84,12 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
         """Return True if a workload is opted in by now, by the label of its namespace or by its own."""
         return self._is_opted_in(workload.key.namespace, workload.key.reference)
 
+    def lets_stay(self, pod: PlannedPod, node: str) -> bool:
+        """Return True if a pod can go on in place; one that outlives the opt-in keeps its device keys there."""
+        has_moved = self.moves(pod)
+        is_switched = node in self.switched
+        return not pod.has_claims or has_moved == is_switched or (pod.outlives_opt_in and has_moved)
+
     def _is_opted_in(self, namespace: str, reference: str) -> bool:
         return namespace in self.opted_in or reference in self.selected
 
@@ -133,3 +140,19 @@ def planned_pod(
         is_unrestarted=key in unrestarted,
         ends=key in ending,
     )
+
+
+def planned_pods(
+    workload: AssessedWorkload, unrestarted: Collection[PodKey], ending: Collection[PodKey]
+) -> Iterator[PlannedPod]:
+    """Yield the pods of a workload that are to be placed; a CronJob without a run has none.
+
+    Args:
+        workload: The workload.
+        unrestarted: The pods with device keys in spite of an opt-in.
+        ending: The pods that run to their end.
+    """
+    if workload.key.kind == "CronJob" and not workload.members:
+        return
+    for number, pod in enumerate(build_pods(workload)):
+        yield planned_pod(workload, number, pod, unrestarted, ending)

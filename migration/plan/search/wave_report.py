@@ -5,19 +5,47 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
+import msgspec
+
 from findings.text import join_names
 from kube.names import TRANSLATE_LABEL
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.plan.model.plan import FreeDevicesReport, PartialNamespace, PlannedWorkload, Wave
+from migration.plan.model.plan import (
+    FreeDevicesReport,
+    Held,
+    PartialNamespace,
+    PlannedWorkload,
+    Wave,
+)
+from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Attempt, Moment, stage_after
+from migration.plan.search.next_pods import NextPod, next_pod_notes
 from migration.plan.search.other_pods import PodName
-from migration.plan.search.parts import Part
+from migration.plan.search.parts import AwaitedNodes, Part
 from migration.plan.search.placement import Placement, Placer
 
 _NO_SPARE: Final = (
     "after it no node to spare of those with {}: were one lost, more pods would have no devices than today; "
     "--spare-nodes 1 holds what cannot have one"
 )
+
+
+class Waves(msgspec.Struct, frozen=True, kw_only=True):
+    """The waves, and the objects without a wave.
+
+    Attributes:
+        complete: The search was not ended before all nodes and namespaces were tried.
+        early: The namespaces that are not opted in, with the nodes that they wait for in vain.
+        details: The details of each wave.
+        left: The native workloads, as `Kind/namespace/name`, whose next pods keep their device plugin.
+    """
+
+    waves: tuple[Wave, ...]
+    held: tuple[Held, ...]
+    complete: bool = True
+    details: tuple[WaveDetails, ...] = ()
+    early: Mapping[str, tuple[AwaitedNodes, ...]] = {}
+    left: frozenset[str] = frozenset()
 
 
 class WaveReports:
@@ -44,14 +72,20 @@ class WaveReports:
         self._first_notes = first_notes
 
     def waves(
-        self, attempts: Iterable[tuple[Moment, Attempt]], switched: frozenset[str]
+        self,
+        attempts: Sequence[tuple[Moment, Attempt]],
+        switched: frozenset[str],
+        next_pods: Sequence[NextPod] = (),
     ) -> Iterator[Wave]:
         """Yield the waves of the plan.
 
         Args:
             attempts: The nodes and parts of each, with the moment before it.
             switched: The nodes of all waves.
+            next_pods: The next pods that there are devices for today.
         """
+        moments = [(moment.stage_with(attempt), attempt.after) for moment, attempt in attempts]
+        next_notes = next_pod_notes(self._placer, next_pods, moments)
         # The first wave names the DaemonSets that were opted in before it.
         former = frozenset[str]()
         for number, (moment, attempt) in enumerate(attempts, start=1):
@@ -59,7 +93,7 @@ class WaveReports:
             after = stage_after(moment.stage, names, attempt.parts)
             waiting = self._placer.waiting_nodes(after, attempt.after)
             others = {name: own for name, own in waiting.items() if name not in former}
-            notes = tuple(_waiting_notes(others, switched))
+            notes = (*next_notes[number - 1], *_waiting_notes(others, switched))
             yield self._wave(number, moment, attempt, waiting, notes)
             former = frozenset(waiting)
 
@@ -78,7 +112,7 @@ class WaveReports:
             moment: The moment before it.
             attempt: Its nodes and parts.
             waiting: DaemonSet to the nodes with pods of it that are not restarted.
-            waiting_notes: The notes on these.
+            waiting_notes: The notes on these, and on next pods.
         """
         nodes = tuple(entry.node for entry in attempt.nodes)
         names = {node.name for node in nodes}

@@ -15,24 +15,24 @@ import msgspec
 
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.outcomes import AssessedWorkload, Outcome, suspended_text
-from migration.plan.model.plan import Held, PlannedNode, Wave
+from migration.plan.model.plan import Held, PlannedNode
 from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.couplings import idle_workloads, with_couplings
-from migration.plan.search.device_map import WaveDetails, wave_details
+from migration.plan.search.device_map import wave_details
 from migration.plan.search.losses import NodeLosses
 from migration.plan.search.moments import (
-    Attempt,
     Candidate,
     Moment,
     Obstacle,
     PlanProgress,
     Policy,
     policies_in_order,
-    without_spare,
+    serving_next,
 )
+from migration.plan.search.next_pods import find_next_pods
 from migration.plan.search.parts import AwaitedNodes, Part, divide, servable_parts
 from migration.plan.search.placement import Placement, Placer
-from migration.plan.search.searched import SearchedWaves, completed, held_objects
+from migration.plan.search.searched import SearchedWaves, completed, held_objects, search_policies
 from migration.plan.search.stage import PodKey, Stage, switched_labels
 from migration.plan.search.unmovable import (
     Unmovable,
@@ -52,28 +52,10 @@ from migration.plan.search.usable_nodes import (
     held_barred,
     vain_reasons,
 )
-from migration.plan.search.wave_report import WaveReports, evicted_others, unplaced_pods
+from migration.plan.search.wave_report import WaveReports, Waves, evicted_others, unplaced_pods
 
 _EXPLAINED: Final = 64
 """Held nodes that are tried by themselves for a reason of their own."""
-
-
-class Waves(msgspec.Struct, frozen=True, kw_only=True):
-    """The waves, and the objects without a wave.
-
-    Attributes:
-        complete: The search was not ended before all nodes and namespaces were tried.
-        early: The namespaces that are not opted in, with the nodes that they wait for in vain.
-        details: The details of each wave.
-        left: The native workloads, as `Kind/namespace/name`, whose next pods keep their device plugin.
-    """
-
-    waves: tuple[Wave, ...]
-    held: tuple[Held, ...]
-    complete: bool = True
-    details: tuple[WaveDetails, ...] = ()
-    early: Mapping[str, tuple[AwaitedNodes, ...]] = {}
-    left: frozenset[str] = frozenset()
 
 
 class Planner:
@@ -176,21 +158,24 @@ class Planner:
         )
         begin = self._begin(stage, candidates, parts)
         self._losses = NodeLosses.today(self._placer, begin, self._policies[0].spare_nodes)
-        search = self._search_in_parts(begin, start.selected, self._policies, progress)
-        if search.lacked_spare and len(self._policies) > 1 and not search.is_whole():
-            # A node to spare is kept only where nothing is held for it.
-            without = self._search_in_parts(begin, start.selected, (self._policy,), progress)
-            search = self._better(search, without)
+        next_pods = find_next_pods(
+            *(self._placer, self._workloads, self._starting, begin.stage, begin.placement)
+        )
+        awaited_pods = tuple(entry for entry in next_pods if entry.is_awaited)
+        begin = msgspec.structs.replace(begin, next_pods=awaited_pods)
+        search = self._searched(begin, start.selected, progress)
         useful = self._without_useless_nodes(begin, search, progress)
         if not progress.stops():
-            repeating = WaveSearch(self._placer, self._policy, self._losses, progress.stops)
+            serves_next = bool(awaited_pods) and not useful.unserved_next(self._placer)
+            policy = msgspec.structs.replace(self._policy, serves_next=serves_next)
+            repeating = WaveSearch(self._placer, policy, self._losses, progress.stops)
             useful = completed(useful, repeating, self._policy.wave_nodes)
         today = self._losses.today_note(keeps_spare=useful.keeps_spare())
         notes = (today, suspended_text(self._workloads))
         reports = WaveReports(self._placer, self._workloads, self._policy.wave_nodes, notes)
         return Waves(
             waves=with_couplings(
-                tuple(reports.waves(useful.waves, useful.switched())),
+                tuple(reports.waves(useful.waves, useful.switched(), next_pods)),
                 self._serving,
                 self._usable_nodes(start),
                 begin.idle,
@@ -317,6 +302,39 @@ class Planner:
         live = self._live.nodes
         return {key: live[key] for key in sorted(placement.unplaced) if key in live}
 
+    def _searched(
+        self, begin: Moment, selected: Collection[str], progress: PlanProgress
+    ) -> SearchedWaves:
+        """Return the best waves; the arguments are those of `_search_in_parts`.
+
+        A namespace waits for devices for its next pods where that is of use, and holds nothing.
+        """
+        if not begin.next_pods:
+            return self._searched_with(begin, selected, self._policies, progress)
+        waiting = self._searched_with(begin, selected, serving_next(self._policies), progress)
+        if not waiting.lacked_next or progress.stops():
+            return waiting
+        if waiting.is_whole() and not waiting.unserved_next(self._placer):
+            return waiting
+        others = self._searched_with(begin, selected, self._policies, progress)
+        return self._better(others, waiting)
+
+    def _searched_with(
+        self,
+        begin: Moment,
+        selected: Collection[str],
+        policies: Sequence[Policy],
+        progress: PlanProgress,
+    ) -> SearchedWaves:
+        """Return the waves of some policies, without a node to spare if something were held for it."""
+        search = self._search_in_parts(begin, selected, policies, progress)
+        if search.lacked_spare and self._policy.notes_loss and not search.is_whole():
+            serves_next = policies[0].serves_next
+            single = serving_next((self._policy,)) if serves_next else (self._policy,)
+            without = self._search_in_parts(begin, selected, single, progress)
+            search = self._better(search, without)
+        return search
+
     def _search_in_parts(
         self,
         begin: Moment,
@@ -332,9 +350,9 @@ class Planner:
             policies: The policies, as of `_search`.
             progress: Follows the search.
         """
-        whole = search = self._search(begin, policies, progress)
+        whole = search = search_policies(self._placer, self._losses, begin, policies, progress)
         waiting = [{part.namespace for part in whole.end.parts}]
-        if len(policies) > 1:
+        if self._policy.notes_loss and len(policies) > 1:
             waiting.append({part.namespace for part in whole.parts_without_spare()})
         tried, late = len(begin.parts), begin.awaited.keys()
         for namespaces in waiting:
@@ -343,38 +361,11 @@ class Planner:
             if len(divided) > tried and not progress.stops():
                 tried = len(divided)
                 in_parts = msgspec.structs.replace(begin, parts=divided)
-                search = self._better(search, self._search(in_parts, policies, progress))
+                search = self._better(
+                    search,
+                    search_policies(self._placer, self._losses, in_parts, policies, progress),
+                )
         return search
-
-    def _search(
-        self, moment: Moment, policies: Sequence[Policy], progress: PlanProgress
-    ) -> SearchedWaves:
-        """Return the waves of the first policy, followed by those of the next ones."""
-        total = len(moment.nodes)
-        waves: list[tuple[Moment, Attempt]] = []
-        obstacle: Obstacle | None = None
-        lacked_spare = False
-        fails_alike: Policy | None = None
-        for policy in policies:
-            if policy == fails_alike or policy.leaves_nothing(moment.nodes):
-                continue
-            obstacle = None
-            search = WaveSearch(self._placer, policy, self._losses, progress.stops)
-            while (moment.nodes or moment.parts) and not progress.stops():
-                attempt = search.find(moment)
-                lacked_spare |= search.lacks_spare
-                if attempt is None:
-                    obstacle = search.explained(moment)
-                    # Where no node to spare was missed, nothing fits without one, either.
-                    fails_alike = None if search.lacks_spare else without_spare(policy)
-                    break
-                waves.append((moment, attempt))
-                moment = moment.following(attempt)
-                if attempt.nodes:
-                    progress(total - len(moment.nodes))
-        return SearchedWaves(
-            waves=tuple(waves), end=moment, obstacle=obstacle, lacked_spare=lacked_spare
-        )
 
     def _own_obstacles(
         self, begin: Moment, search: SearchedWaves, progress: PlanProgress
@@ -393,11 +384,12 @@ class Planner:
         }
 
     def _better(self, first: SearchedWaves, second: SearchedWaves) -> SearchedWaves:
-        """Return the search that leaves fewer pods without claims, then that with more nodes, then with one to spare."""
+        """Return the search that leaves fewer pods without claims, then that with more nodes, with next pods, with one to spare."""
 
-        def rank(search: SearchedWaves) -> tuple[int, int, bool]:
+        def rank(search: SearchedWaves) -> tuple[int, int, int, bool]:
             left = sum(workload.pods for workload in self._left_behind(search.end.stage))
-            return -left, len(search.switched()), search.keeps_spare()
+            unserved = search.unserved_next(self._placer)
+            return -left, len(search.switched()), -unserved, search.keeps_spare()
 
         return second if rank(second) > rank(first) else first
 
@@ -419,7 +411,9 @@ class Planner:
             nodes=tuple(entry for entry in begin.nodes if entry.node.name not in useless),
             parts=search.begin_parts(),
         )
-        again = self._search(rest, self._policies, progress)
+        serves_next = begin.next_pods and not search.unserved_next(self._placer)
+        policies = serving_next(self._policies) if serves_next else self._policies
+        again = search_policies(self._placer, self._losses, rest, policies, progress)
         again = msgspec.structs.replace(again, obstacle=search.obstacle or again.obstacle)
         is_useful = not self._useless_nodes(begin, again) & again.switched()
         if is_useful and len(again.end.parts) <= len(search.end.parts):
@@ -431,7 +425,13 @@ class Planner:
         )
         end = search.waves[last][0] if last < len(search.waves) else search.end
         useful = tuple(entry for entry in end.nodes if entry.node.name not in useless)
-        further = self._search(msgspec.structs.replace(end, nodes=useful), self._policies, progress)
+        further = search_policies(
+            self._placer,
+            self._losses,
+            msgspec.structs.replace(end, nodes=useful),
+            policies,
+            progress,
+        )
         return SearchedWaves(
             waves=(*search.waves[:last], *further.waves),
             end=further.end,

@@ -1,0 +1,182 @@
+"""The free devices for one more pod of a workload, today and after each wave. Pure.
+
+Such a pod is the next one of a CronJob or of a workload without pods, or one that a rollout or an autoscaler adds to those of
+a Deployment.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+
+import msgspec
+
+from findings.text import join_names
+from kube.api.core import Pod
+from migration.assessment.capacity import build_pods, build_templates
+from migration.assessment.equivalence import device_pod, pod_shape
+from migration.assessment.outcomes import AssessedWorkload
+from migration.plan.facts.volumes import on_reachable_nodes
+from migration.plan.search.parts import Part
+from migration.plan.search.placement import Placement, Placer
+from migration.plan.search.stage import PlannedPod, PodKey, Stage, planned_pod
+
+_MOST: Final = 8
+"""Pods that are counted at most."""
+_NOTE: Final = "no device for one more pod of {} after this wave, {} today: one that a run, a rollout or an autoscaler adds waits {}"
+
+
+class NextPod(NamedTuple):
+    """One more pod of a workload, beside those that it has.
+
+    Attributes:
+        shape: All that its devices depend on; equal for equal pods.
+        today: The number of such pods that there are free devices for before the first wave, `_MOST` at most.
+        is_awaited: It comes later than the plan, and gets claims.
+    """
+
+    pod: PlannedPod
+    shape: bytes
+    today: int = 0
+    is_awaited: bool = False
+
+    @property
+    def workload(self) -> str:
+        """Return the workload, as `Kind/namespace/name`."""
+        return self.pod.key.workload
+
+    def is_in(self, parts: Iterable[Part]) -> bool:
+        """Return True if its workload gets claims with one of some parts."""
+        return any(
+            part.namespace == self.pod.namespace
+            and (part.completes or self.workload in part.workloads)
+            for part in parts
+        )
+
+
+def find_next_pods(
+    placer: Placer,
+    workloads: Iterable[AssessedWorkload],
+    starting: Collection[str],
+    stage: Stage,
+    placement: Placement,
+) -> tuple[NextPod, ...]:
+    """Return the next pods of workloads that there are free devices for before the first wave.
+
+    Args:
+        placer: Places the pods.
+        workloads: The cluster's workloads.
+        starting: The workloads with pods to come, as `Kind/namespace/name`; of others Deployments alone have some.
+        stage: The stage before the first wave.
+        placement: The places of the pods then.
+    """
+    numbers: dict[tuple[bytes, bool], int] = {}
+    next_pods: list[NextPod] = []
+    for workload in workloads:
+        reference = workload.key.reference
+        is_starting = reference in starting
+        if workload.result is None or reference in placer.not_counted:
+            continue
+        if not is_starting and workload.key.kind != "Deployment":
+            continue
+        for entry in _next_pods(placer, workload):
+            key = entry.shape, stage.moves(entry.pod)
+            if key not in numbers:
+                copies = [_copy(entry.pod, number) for number in range(_MOST)]
+                numbers[key] = len(placer.place_more(stage, placement, copies))
+            is_awaited = is_starting and entry.pod.has_claims and not stage.moves(entry.pod)
+            if numbers[key]:
+                next_pods.append(entry._replace(today=numbers[key], is_awaited=is_awaited))
+    return tuple(next_pods)
+
+
+def lacking_pods(
+    placer: Placer, entries: Iterable[NextPod], stage: Stage, placement: Placement
+) -> list[NextPod]:
+    """Return the next pods that there are no free devices for beside the pods of a placement."""
+    lacks: dict[tuple[bytes, bool], bool] = {}
+    lacking = []
+    for entry in entries:
+        key = entry.shape, stage.moves(entry.pod)
+        if key not in lacks:
+            lacks[key] = not placer.place_more(stage, placement, [entry.pod])
+        if lacks[key]:
+            lacking.append(entry)
+    return lacking
+
+
+def next_pod_notes(
+    placer: Placer, entries: Sequence[NextPod], moments: Iterable[tuple[Stage, Placement]]
+) -> list[tuple[str, ...]]:
+    """Return the notes of each wave on the next pods that lack devices from it on.
+
+    Args:
+        placer: Places the pods.
+        entries: The next pods.
+        moments: The stage and the places of the pods after each wave.
+    """
+    lacking = [
+        frozenset(entry.workload for entry in lacking_pods(placer, entries, stage, placement))
+        for stage, placement in moments
+    ]
+    notes = []
+    for number, names in enumerate(lacking):
+        former = lacking[number - 1] if number else frozenset[str]()
+        begun = [entry for entry in entries if entry.workload in names - former]
+        ends = {
+            entry.workload: next(
+                (
+                    later
+                    for later in range(number, len(lacking))
+                    if entry.workload not in lacking[later]
+                ),
+                -1,
+            )
+            + 1
+            for entry in begun
+        }
+        notes.append(tuple(_notes(begun, ends)))
+    return notes
+
+
+def _notes(begun: Iterable[NextPod], ends: dict[str, int]) -> Iterator[str]:
+    """Yield a note on each group of next pods that lack devices equally long, by the wave that ends it; 0 without one."""
+
+    def key(entry: NextPod) -> tuple[int, int]:
+        return ends[entry.workload], entry.today
+
+    for (end, today), group in groupby(sorted(begun, key=key), key=key):
+        names = join_names(list(dict.fromkeys(entry.workload for entry in group)))
+        number = f"{today} or more" if today == _MOST else str(today)
+        until = f"until wave {end}" if end else "until devices are free"
+        yield _NOTE.format(names, number, until)
+
+
+def _next_pods(placer: Placer, workload: AssessedWorkload) -> Iterator[NextPod]:
+    """Yield one more pod of a workload; none if it cannot be read."""
+    for pod in build_pods(msgspec.structs.replace(workload, pods=1)):
+        places = placer.reachable_places(workload)
+        own = _with_devices_alone(on_reachable_nodes(pod, places[0]) if places else pod)
+        planned = planned_pod(workload, -1, own)
+        yield NextPod(_copy(planned, 0), pod_shape(own, dict(build_templates(workload))))
+
+
+def _with_devices_alone(pod: Pod) -> Pod:
+    """Return a pod without CPU and memory, so that those that differ in these are equal."""
+    spec = msgspec.structs.replace(
+        device_pod(pod).spec,
+        node_selector=pod.spec.node_selector,
+        affinity=pod.spec.affinity,
+        tolerations=pod.spec.tolerations,
+    )
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def _copy(planned: PlannedPod, number: int) -> PlannedPod:
+    """Return a pod with a number and a name that no pod of its workload has."""
+    metadata = planned.pod.metadata
+    name = f"{metadata.name.removesuffix('-next-0')}-next-{number}"
+    pod = msgspec.structs.replace(
+        planned.pod, metadata=msgspec.structs.replace(metadata, name=name)
+    )
+    key = PodKey(planned.key.workload, -1 - number)
+    return msgspec.structs.replace(planned, key=key, pod=pod)
