@@ -56,6 +56,7 @@ from migration.assessment.drain_stops import DrainStop, check_unmoved, find_drai
 from migration.assessment.evidence import nodes_out_of_service, read_evidence
 from migration.assessment.gates import (
     EXTENDED_RESOURCE,
+    check_doubled,
     check_shares,
     find_name_changes,
     foreign_mappings,
@@ -291,6 +292,7 @@ def complete_assessment(
     legacy_nodes = {node.node for node in cluster.nodes if node.legacy}
     keys_on = legacy_keys(cluster.nodes, cluster.sliced)
     blockers = (
+        *check_doubled(cluster.nodes, cluster.state.nodes),
         *find_blockers(
             cluster.workloads,
             capacity,

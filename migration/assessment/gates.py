@@ -16,11 +16,13 @@ import msgspec
 from answers.model.cluster_state import ClusterState
 from answers.model.kubernetes_version import OLDEST_KUBERNETES, parse_version
 from clusterstate.published_gates import CONSUMABLE_CAPACITY
+from kube.api.core import Node
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClass
 from kube.manifests.source import SourceObject
 from migration.assessment.blockers import Blocker
 from migration.assessment.evidence import mapping_at
+from migration.assessment.node_devices import NodeDevices, doubled_nodes
 from migration.assessment.outcomes import AssessedWorkload, Outcome, mapped_classes
 from migration.upgrade.kubernetes import default_gate, describe_defect, shows_gate
 from migration.upgrade.model import UpgradeCode
@@ -85,6 +87,26 @@ def check_shares(workloads: Iterable[AssessedWorkload], version: str) -> Iterato
             message=defect,
             fix=_FIX,
             objects=tuple(names),
+        )
+
+
+# --- devices of two systems ------------------------------------------------------------------------
+
+DOUBLED: Final = "a device plugin and a DRA driver both hand out the devices there, so two pods may get the same one"
+DOUBLED_FIX: Final = (
+    "cordon it now; set the label back that keeps one of both from it, such as nvidia.com/gpu.deploy.device-plugin=false "
+    "(the GPU Operator may have set it to true: its issue 2288), or that of the driver; then take a new snapshot"
+)
+
+
+def check_doubled(devices: Iterable[NodeDevices], nodes: Iterable[Node]) -> Iterator[Blocker]:
+    """Yield a blocker for nodes with devices of two systems."""
+    if names := doubled_nodes(devices, nodes):
+        yield Blocker(
+            code="handedOutTwice",
+            message=DOUBLED,
+            fix=DOUBLED_FIX,
+            objects=tuple(f"Node//{name}" for name in names),
         )
 
 

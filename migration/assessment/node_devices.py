@@ -229,6 +229,27 @@ def _serves(profile: Profile, key: str) -> bool:
     return entry is not None and entry.find_resource(key) is not None
 
 
+def doubled_nodes(devices: Iterable[NodeDevices], nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Return the nodes of a device plugin and a DRA driver that both hand out the same devices.
+
+    Args:
+        devices: The devices of each node.
+        nodes: The nodes, with the amounts that kubelets offer.
+    """
+    offered = {
+        node.metadata.name: {
+            key for key, amount in (node.status.allocatable or {}).items() if amount
+        }
+        for node in nodes
+    }
+    return tuple(
+        entry.node
+        for entry in devices
+        if entry.published
+        and any(device.key in offered.get(entry.node, ()) for device in entry.legacy)
+    )
+
+
 def read_replicas(labels: Mapping[str, str], key: str = GPU) -> int:
     """Return the number of times that a device plugin offers each device of a name; 1 by default.
 

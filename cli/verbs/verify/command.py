@@ -47,11 +47,12 @@ from cli.reading.webhook_state import read_webhook
 from cli.runbooks.plan_folder import find_plan, read_plan
 from cli.verbs.verify.parameters import expect_devices_flag, resource_flag
 from cli.verbs.verify.text import NOT_RIGHT, format_checks, lines_of_answer
-from findings.text import count_text, printable, reference_text
+from findings.text import count_text, join_names, printable, reference_text
 from kube.client.client import Client
 from kube.errors import ConfigError, KubeError
 from migration.assessment.assumed import kept_device_keys, whole_device_keys
-from migration.assessment.node_devices import with_renamed
+from migration.assessment.gates import DOUBLED, DOUBLED_FIX
+from migration.assessment.node_devices import doubled_nodes, read_nodes, with_renamed
 from migration.plan.checks.before import check_budgets, check_work
 from migration.plan.checks.checks import (
     Check,
@@ -66,6 +67,7 @@ from migration.plan.planning.prepared import PlanQuestion
 from migration.trial.checks import check_labels, check_webhook, needs_webhook, unknown_webhook
 from migration.trial.model import WebhookFacts
 from process.model.durations import Duration
+from process.profiles.profile_files import load_profiles
 from translation.vocabularies.nvidia import REPLICAS
 
 EXAMPLES: Final = """\
@@ -235,6 +237,7 @@ def _verify_allocations(
     if missing := sorted(needed & cluster_objects.unread):
         raise _NothingToCompare(f"allocations cannot be verified without {', '.join(missing)}")
     state = _state(cluster_objects)
+    _print_doubled(state)
     if audit_log is None:
         answer = verify_state(state, features)
         if has_orphans(answer) and cluster_objects.is_live:
@@ -253,6 +256,15 @@ def _verify_allocations(
     else:
         click.echo("\n".join(map(printable, lines_of_answer(answer))))
     sys.exit(1 if answer.violations else 0)
+
+
+def _print_doubled(state: ClusterState) -> None:
+    """Print a note on nodes with devices of both a device plugin and a DRA driver."""
+    profiles = load_profiles().values()
+    devices = read_nodes(state.nodes, state.slices, {}, whole_device_keys(profiles), profiles)
+    if names := doubled_nodes(devices, state.nodes):
+        nodes = join_names([f"Node/{name}" for name in names])
+        print_line(f"note: {nodes}: {DOUBLED}: {DOUBLED_FIX}")
 
 
 # --- waves ----------------------------------------------------------------------------------------

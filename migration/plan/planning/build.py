@@ -145,7 +145,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     live_nodes = prepared.live_nodes
     blocked += held_by_pods(candidates, prepared.cluster, live_nodes, prepared.evidence)
     blocked += held_by_daemon_sets(candidates)
-    blocked += held_unavailable(candidates, question.objects)
+    blocked += held_unavailable(candidates, question.objects, prepared.doubled_nodes)
     blocked += held_unknown_devices(prepared.cluster.unknown_devices)
     blocked += held_sliced(prepared.cluster.sliced)
     chart_names = prepared.cluster.chart_names

@@ -16,7 +16,7 @@ from migration.assessment.capacity import MAX_PODS, absent_classes
 from migration.assessment.device_lines import DeviceLines, LinesQuestion, find_device_lines
 from migration.assessment.device_needs import devices_in_use
 from migration.assessment.evidence import Evidence, is_ready, mapping_at, read_evidence
-from migration.assessment.node_devices import Source
+from migration.assessment.node_devices import Source, doubled_nodes
 from migration.assessment.outcomes import (
     AssessedWorkload,
     group_with_devices,
@@ -144,6 +144,11 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
             if source.kind == "Node" and source.name in names and not is_ready(source.document)
         )
 
+    @property
+    def doubled_nodes(self) -> frozenset[str]:
+        """Return the nodes with devices that a device plugin and a DRA driver both hand out."""
+        return frozenset(doubled_nodes(self.cluster.nodes, self.cluster.state.nodes))
+
     def planner(
         self,
         policy: Policy,
@@ -204,12 +209,13 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     def stage(self) -> Stage:
         """Return the stage of the cluster as it is."""
+        out_of_use = self.unready_nodes | self.doubled_nodes
         return Stage(
             switched=frozenset(
                 node.node for node in self.cluster.nodes if node.source is Source.DRA
             ),
-            closed=self.unready_nodes,
-            unready=self.unready_nodes,
+            closed=out_of_use,
+            unready=out_of_use,
             opted_in=labelled_namespaces(self.objects, "true"),
             selected=selected_workloads(self.groups.values(), self.objects),
             labels={},

@@ -22,6 +22,7 @@ from migration.assessment.claim_counts import ClaimShortage, describe_shortages
 from migration.assessment.drain_stops import unmoved_text
 from migration.assessment.equivalence import selected_labels
 from migration.assessment.evidence import Evidence, is_ready, mapping_at
+from migration.assessment.gates import DOUBLED, DOUBLED_FIX
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
 from migration.plan.model.node_labels import with_labels
@@ -95,19 +96,23 @@ def held_by_daemon_sets(candidates: Iterable[Candidate]) -> list[Held]:
 
 
 def held_unavailable(
-    candidates: Iterable[Candidate], objects: Iterable[SourceObject]
+    candidates: Iterable[Candidate], objects: Iterable[SourceObject], doubled: Collection[str] = ()
 ) -> Iterator[Held]:
     """Yield the nodes that are cordoned or not ready: a wave would uncordon them, or wait for them.
 
     Args:
         candidates: The nodes that could be switched.
         objects: The cluster's objects.
+        doubled: The nodes with devices that two systems hand out.
     """
     names = {entry.node.name for entry in candidates}
     for source in objects:
         if (source.api_version, source.kind) != ("v1", "Node") or source.name not in names:
             continue
         reference = f"Node//{source.name}"
+        if source.name in doubled:
+            yield Held(object=reference, reason=DOUBLED, fix=DOUBLED_FIX)
+            continue
         if mapping_at(source.document, "spec").get("unschedulable") is True:
             yield Held(object=reference, reason=CORDONED, fix=_UNCORDON)
         if not is_ready(source.document):

@@ -1,0 +1,90 @@
+"""`assess`, `plan` and `verify`: nodes of a device plugin and a DRA driver that both hand out their devices."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from testing.command import drawbridge
+from testing.documents import namespace, node
+from testing.migration import GPU, WHOLE, hami_node, plugin_node, resource_slice, workload
+from testing.plan import Objects, held_objects, planned, waves
+
+NVIDIA: Final = "gpu.nvidia.com"
+HAMI: Final = "hami-core-gpu.project-hami.io"
+UUIDS: Final = tuple(f"GPU-{number}" for number in range(4))
+
+
+def published(name: str, driver: str = NVIDIA) -> dict[str, Any]:
+    return resource_slice(name, driver, UUIDS)
+
+
+def cluster(*more: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    web = workload("web", WHOLE, ["gpu-1"], kind="StatefulSet")
+    return [plugin_node("gpu-1"), plugin_node("gpu-2"), namespace("team"), *web, *more]
+
+
+def blockers(tmp_path: Path, objects: Objects) -> dict[str, list[str]]:
+    file = tmp_path / "assessed.yaml"
+    file.write_text(dump_yaml(objects))
+    result = drawbridge("assess", "--snapshot", file, "-o", "json")
+    return {entry["code"]: entry["objects"] for entry in json.loads(result.stdout)["blockers"]}
+
+
+@pytest.mark.parametrize(
+    "doubled",
+    [
+        [plugin_node("gpu-0"), published("gpu-0")],
+        [hami_node("gpu-0"), published("gpu-0", HAMI)],
+        [{**plugin_node("gpu-0"), "spec": {"unschedulable": True}}, published("gpu-0")],
+    ],
+    ids=["plugin", "HAMi", "cordoned"],
+)
+def test_a_node_of_both_is_a_blocker_and_held(tmp_path: Path, doubled: Objects) -> None:
+    """Two pods might have the same GPU, and an ordinary wave switched it without a note."""
+    objects = cluster(*doubled)
+
+    plan = planned(tmp_path, objects)
+
+    assert ["Node//gpu-0"] == blockers(tmp_path, objects)["handedOutTwice"]
+    assert "both hand out the devices" in held_objects(plan)["Node//gpu-0"]
+    (fix,) = (entry["fix"] for entry in plan["held"] if entry["object"] == "Node//gpu-0")
+    assert fix.startswith("cordon it now; set the label back")
+    assert {"gpu-1", "gpu-2"} == {name for names, _ in waves(plan) for name in names}
+
+
+def test_devices_of_a_node_of_both_are_not_free(tmp_path: Path) -> None:
+    """An evicted pod was placed there, beside one that might have its GPU by a claim."""
+    web = workload("web", {GPU: "4"}, ["gpu-1"], kind="StatefulSet")
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+    assert waves(planned(tmp_path, [*nodes, namespace("team"), *web]))
+
+    plan = planned(tmp_path, [*nodes, published("gpu-0"), namespace("team"), *web])
+
+    assert [] == plan["waves"]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [node("gpu-0"), published("gpu-0")],
+        [plugin_node("gpu-0"), published("gpu-0", "nic.example.com")],
+        [{**hami_node("gpu-0"), "status": {"allocatable": {}}}, published("gpu-0", HAMI)],
+    ],
+    ids=["switched", "other devices", "annotation of HAMi left"],
+)
+def test_a_node_of_one_system_is_no_blocker(tmp_path: Path, others: Objects) -> None:
+    assert "handedOutTwice" not in blockers(tmp_path, cluster(*others))
+
+
+def test_verify_names_a_node_of_both(tmp_path: Path) -> None:
+    """It compared allocations alone, and nothing was wrong."""
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(cluster(plugin_node("gpu-0"), published("gpu-0"))))
+
+    result = drawbridge("verify", "--snapshot", file)
+
+    assert "note: Node/gpu-0: a device plugin and a DRA driver both hand out" in result.stderr
