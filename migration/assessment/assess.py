@@ -52,7 +52,7 @@ from migration.assessment.capacity import (
 )
 from migration.assessment.claim_counts import check_claim_counts
 from migration.assessment.device_lines import with_quota_lines
-from migration.assessment.drain_stops import DrainStop, check_unmoved, find_drain_stops
+from migration.assessment.drain_stops import DrainStop, check_early, check_unmoved, find_drain_stops
 from migration.assessment.evidence import nodes_out_of_service, read_evidence
 from migration.assessment.gates import (
     EXTENDED_RESOURCE,
@@ -305,6 +305,7 @@ def complete_assessment(
         ),
         *check_uncounted(cluster.workloads, capacity, cluster.state.pods, keys_on),
         *check_unmoved(cluster, frozenset().union(*capacity.keys_to_keep.values())),
+        *check_early(cluster),
         *check_parts(cluster.workloads, cluster.state.pods, cluster.sliced),
         *check_shares(cluster.workloads, cluster.version),
         *check_device_quotas(cluster.workloads, cluster.state),

@@ -1,21 +1,28 @@
-"""The PodDisruptionBudgets, and the pods, that would stop the drains of a migration. Pure.
+"""The PodDisruptionBudgets and pods that would stop the drains of a migration, and labels before their time. Pure.
 
 `plan` holds the nodes of budgets that never allow an eviction, and its scripts stop at those that allow none at the
 moment. It holds the nodes of pods that nothing here moves, too.
 """
 
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from allocator.model.feature_gates import Features
+from answers.cluster.device_classes import select_devices
+from answers.cluster.devices import published_devices
+from answers.cluster.uses import node_of
 from findings.finding import Code
 from findings.text import count_text, join_names
 from kube.api.core import Pod
+from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import Blocker
-from migration.assessment.capacity import nics_of, untranslated_names
+from migration.assessment.capacity import class_names, nics_of, untranslated_names
 from migration.assessment.evidence import Disruptions, Evidence, RunningPod
+from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 
 _BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ, Code.OPTED_OUT})
@@ -156,3 +163,71 @@ def _solving(workload: AssessedWorkload) -> str:
     """Return the fix for a workload with pods that would be rejected; names without a translation may stay beside others."""
     names = dict.fromkeys(untranslated_names(workload.findings)) if workload.keys else {}
     return f"{_KEEP.format(join_names(list(names)))}, or {_SOLVE}" if names else _SOLVE
+
+
+# --- labels before the first wave -----------------------------------------------------------------
+
+
+def check_early(cluster: AssessedCluster) -> Iterator[Blocker]:
+    """Yield a blocker for namespaces with a label that is of use to nobody yet.
+
+    No pod has claims by it, and no node with a DRA driver has devices for any of their workloads: new pods wait.
+
+    Args:
+        cluster: The assessed cluster.
+    """
+    own: dict[str, list[AssessedWorkload]] = {}
+    for workload in cluster.workloads:
+        labels = cluster.state.namespaces.get(workload.key.namespace, {})
+        is_moving = workload.result is not None and workload.outcome is not Outcome.NATIVE
+        if labels.get(TRANSLATE_LABEL) == "true" and is_moving:
+            own.setdefault(workload.key.namespace, []).append(workload)
+    with_keys = {name for workload in cluster.workloads for name in workload.members}
+    with_claims = {
+        name[0]
+        for name, pod in cluster.state.pods.items()
+        if pod.spec.resource_claims
+        and (name in with_keys or REQUEST_ANNOTATION in (pod.metadata.annotations or {}))
+    }
+    published_classes = _published_classes(cluster) if own.keys() - with_claims else frozenset()
+    names = [
+        name
+        for name, workloads in sorted(own.items())
+        if name not in with_claims
+        and not any(class_names(workload) <= published_classes for workload in workloads)
+    ]
+    if names:
+        yield Blocker(
+            code="optedInEarly",
+            message=f"{early_text(names)}, and no node with a DRA driver has devices for them: new pods would wait",
+            fix=remove_label(names),
+            objects=tuple(f"Namespace//{name}" for name in names),
+        )
+
+
+def _published_classes(cluster: AssessedCluster) -> frozenset[str]:
+    """Return the DeviceClasses of devices that drivers publish today."""
+    nodes = {node.node for node in cluster.nodes if node.source is Source.DRA}
+    devices = published_devices(cluster.state.cluster(Features())) if nodes else ()
+    selected = select_devices(
+        cluster.state.classes, [device for device in devices if node_of(device) in nodes]
+    )
+    return frozenset(name for name, own in selected.items() if own)
+
+
+def early_text(namespaces: Sequence[str]) -> str:
+    """Return the text about the labels of namespaces without a pod that has claims."""
+    label = "namespace" if len(namespaces) == 1 else "namespaces"
+    return f"no pod has claims yet by the label of {label} {join_names(namespaces)}"
+
+
+def remove_label(namespaces: Iterable[str]) -> str:
+    """Return the way back from a label that opts in before any pod has claims by it."""
+    commands = [
+        shlex.join(("kubectl", "label", "namespace", name, f"{TRANSLATE_LABEL}-"))
+        for name in namespaces
+    ]
+    return (
+        f"take the label off ({'; '.join(commands)}), so that new pods have device keys until a wave opts them in; then plan again "
+        "from a new snapshot"
+    )

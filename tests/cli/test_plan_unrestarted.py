@@ -1,5 +1,6 @@
 """`drawbridge plan` with pods that have device keys in spite of the opt-in of their namespace or workload."""
 
+import json
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -7,7 +8,9 @@ from typing import Any, Final
 
 import pytest
 
+from kube.manifests.dump import dump_yaml
 from testing.builders import HAMI, hami_gpu
+from testing.command import drawbridge
 from testing.documents import api_object, class_of_driver, namespace, node, resource_slice
 from testing.migration import (
     GPU,
@@ -246,6 +249,23 @@ def test_a_label_that_is_of_no_use_yet_may_be_taken_off(
     plan = planned(tmp_path, objects)
 
     assert is_early is any(REMOVE in note for wave in plan["waves"] for note in wave["notes"])
+
+
+@pytest.mark.parametrize(("is_half", "is_early"), [(False, True), (True, False)])
+def test_assess_says_that_a_label_is_of_no_use_yet(
+    tmp_path: Path, *, is_half: bool, is_early: bool
+) -> None:
+    """Of new pods that would wait it said nothing."""
+    switched, *pods = _half(is_done=False)
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml([*switched, *pods] if is_half else [*NODES, *web("hami-1")]))
+
+    answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
+
+    found = [entry for entry in answer["blockers"] if entry["code"] == "optedInEarly"]
+    assert ([["Namespace//team"]] if is_early else []) == [entry["objects"] for entry in found]
+    assert all(entry["fix"].startswith(REMOVE) for entry in found)
+    assert all(entry["message"].endswith(": new pods would wait") for entry in found)
 
 
 def test_a_cron_job_may_be_opted_in_by_the_label_of_its_template(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Namespaces and workloads that are opted in already. Pure."""
 
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -56,18 +55,6 @@ def namespaces_with_claims(
             group.key.reference in with_keys
             or REQUEST_ANNOTATION in mapping_at(pod.document, "metadata", "annotations")
         )
-    )
-
-
-def remove_label(namespaces: Iterable[str]) -> str:
-    """Return the way back from a label that opts in before any pod has claims by it."""
-    commands = [
-        shlex.join(("kubectl", "label", "namespace", name, f"{TRANSLATE_LABEL}-"))
-        for name in namespaces
-    ]
-    return (
-        f"take the label off ({'; '.join(commands)}), so that new pods have device keys until a wave opts them in; then plan again "
-        "from a new snapshot"
     )
 
 

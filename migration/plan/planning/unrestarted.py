@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from findings.text import count_text, join_names
 from kube.api.workloads import DAEMON_SET
+from migration.assessment.drain_stops import early_text, remove_label
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
-from migration.plan.facts.opted_in import remove_label
 from migration.plan.facts.ready_pods import has_claims, is_leaving
 from migration.plan.facts.rollouts import replaces_pods
 from migration.plan.model.plan import RESTARTED_KINDS, Held, Wave
@@ -111,14 +111,12 @@ class EarlyOptIns(msgspec.Struct, frozen=True, kw_only=True):
                     f"a DRA driver has devices for them yet: {end}"
                 )
         if self.namespaces:
-            label = "namespace" if len(self.namespaces) == 1 else "namespaces"
-            text = f"no pod has claims yet by the label of {label} {join_names(self.namespaces)}"
             rather = (
                 "; rather that than a restart by hand, since a wave restarts what it opts in"
                 if self.pod_counts
                 else ""
             )
-            yield f"{text}: {remove_label(self.namespaces)}{rather}"
+            yield f"{early_text(self.namespaces)}: {remove_label(self.namespaces)}{rather}"
 
     def held_workloads(self, left_out: Collection[str]) -> Iterator[Held]:
         """Yield them as objects without a wave, for a plan that has none.
