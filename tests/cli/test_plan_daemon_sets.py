@@ -17,8 +17,9 @@ from kube.names import TRANSLATE_LABEL
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import OwnerKey, Workload
 from migration.plan.planning.daemon_sets import daemon_sets_by_node
+from testing.builders import HAMI, hami_gpu
 from testing.command import drawbridge
-from testing.documents import namespace
+from testing.documents import namespace, node, resource_slice
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import held_objects, planned, script, waves
 
@@ -463,3 +464,24 @@ def test_a_node_that_cannot_be_spared_has_that_reason_beside_a_daemon_set(tmp_pa
     entry = next(entry for entry in plan["held"] if entry["object"] == "Node//hami-0")
     assert "once hami-1 is lost" in entry["reason"]
     assert "--spare-nodes 0" in entry["fix"]
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_daemon_set_waits_for_a_node_of_its_pods_though_another_has_a_driver(
+    tmp_path: Path, *, is_held: bool
+) -> None:
+    """A node of an earlier plan was enough, and a pod that ended got nothing on its own any more."""
+    done = [
+        node("hami-9", {}, {}, {}),
+        resource_slice(hami_gpu(), driver=HAMI, node="hami-9", name="slice-9"),
+    ]
+    owner, pod = workload("monitor", SHARE, ["hami-0"], kind="DaemonSet")
+    owner["spec"]["selector"] = {"matchLabels": {"app": "monitor"}}
+    refused = workload("bad", {GPU: "1.5"}, ["hami-0"], namespace="other") if is_held else []
+    nodes = [hami_node("hami-0"), hami_node("hami-1"), *done]
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), owner, pod, namespace("other"), *refused])
+
+    opted_in = [names for names, namespaces in waves(plan) if "team" in namespaces]
+    assert ([] if is_held else [True]) == ["hami-0" in names for names in opted_in]
+    assert is_held is ("Namespace//team" in held_objects(plan))

@@ -86,6 +86,11 @@ class EligibleNodes:
         taking = self.taking(workload)
         return frozenset(name for name in taking if self.offers(workload.keys, (name,)))
 
+    def homes(self, workload: AssessedWorkload) -> frozenset[str]:
+        """Return the nodes of the pods of a workload; the name is empty of one without a node."""
+        names = workload.members & self._pods.keys()
+        return frozenset(self._pods[name].spec.node_name for name in names)
+
     def rejection(self, workload: AssessedWorkload, name: str) -> str:
         """Return the reason that a node does not take the pods of a workload; empty if it does."""
         pod = self.pod_of(workload)
@@ -180,7 +185,8 @@ class UsableNodes:
     ) -> Mapping[str, tuple[AwaitedNodes, ...]]:
         """Return namespace to the nodes that it waits for before it is opted in as a whole.
 
-        Pods that no node would serve today, either, wait for none.
+        Pods that no node would serve today, either, wait for none. Those of a DaemonSet are on nodes of their own, and lose
+        their devices with the opt-in once they end, so a switched node elsewhere is not enough for it.
 
         Args:
             workloads: The workloads that may get claims.
@@ -196,6 +202,12 @@ class UsableNodes:
                 nodes = self._placer.claim_nodes(workload, self.eligible(workload))
                 if nodes or self.is_offered(workload):
                     entry = AwaitedNodes(nodes=nodes, workload=key.reference)
+                    awaited[key.namespace] = (*awaited.get(key.namespace, ()), entry)
+            if gets_claims and key.kind == DAEMON_SET and not stage.has_moved(workload):
+                homes = self._eligible.homes(workload)
+                has_use = "" in homes or not homes.isdisjoint(stage.switched)
+                if homes and not has_use and self.serving(workload) - homes:
+                    entry = AwaitedNodes(nodes=homes, workload=key.reference)
                     awaited[key.namespace] = (*awaited.get(key.namespace, ()), entry)
         return awaited
 
