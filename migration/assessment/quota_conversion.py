@@ -133,6 +133,7 @@ def convert_quotas(
     *,
     later_mappings: Mapping[str, str] = {},
     absent: Collection[str] = (),
+    left_lines: Collection[tuple[str, str]] = (),
 ) -> list[ConvertedQuota]:
     """Return each quota with device keys, in order.
 
@@ -148,6 +149,7 @@ def convert_quotas(
         later_mappings: DeviceClass to the resource name that it maps by the time of its use, beside those
             that the objects have.
         absent: The DeviceClasses that are nowhere in the cluster, which get no part where a key may become devices of others.
+        left_lines: Namespaces, each with a line of a class that their quotas do not get.
     """
     mappings = {**later_mappings, **_class_mappings(objects)}
     snapshot = TranslationSnapshot(profiles=profiles)
@@ -174,8 +176,9 @@ def convert_quotas(
     }
     converted_quotas = []
     for source, lines in with_lines:
-        own_keys = keys_of[source.namespace or namespace]
-        used = None if usage is None else usage.get(source.namespace or namespace, NamespaceUse())
+        place = source.namespace or namespace
+        own_keys = keys_of[place]
+        used = None if usage is None else usage.get(place, NamespaceUse())
         added_amounts: dict[str, Quantity] = {}
         missing: dict[str, str] = {}
         effects: list[QuotaEffect] = []
@@ -196,11 +199,15 @@ def convert_quotas(
                 with_lines=_classes_with_lines(source, own_classes),
                 mapped=mapped,
             )
-            parts = {name: part for name, part in divided.items() if name not in mapped}
+            parts = {
+                name: part
+                for name, part in divided.items()
+                if name not in mapped and (place, devices_of_class(name)) not in left_lines
+            }
             for name, part in parts.items():
                 of_class = devices_of_class(name)
                 added_amounts[of_class] = added_amounts.get(of_class, ZERO) + part
-            own = [name for name in own_classes if name not in parts]
+            own = [name for name in own_classes if name in mapped]
             effects.append(
                 QuotaEffect(
                     line=line,
@@ -303,8 +310,10 @@ def _effect(text: str, amount: Quantity, own: Sequence[str], parts: Mapping[str,
         claims += part
     texts = ", ".join(f"{part} of class {name}" for name, part in parts.items())
     with_own = f" and claims of class {', '.join(own)} together" if own else ""
-    together = f"; together {amount + claims}, and {text} before" if parts else ""
-    return f"pods with the key{with_own} {text}, claims {claims} ({texts}){together}"
+    allows = f"pods with the key{with_own} {text}"
+    if not parts:
+        return allows
+    return f"{allows}, claims {claims} ({texts}); together {amount + claims}, and {text} before"
 
 
 def _classes_with_lines(source: SourceObject, classes: Iterable[str]) -> frozenset[str]:

@@ -129,6 +129,7 @@ def convert_plan_quotas(
     replaced_lines: tuple[ReplacedLines, ...],
     left_namespaces: Collection[str] = (),
     absent: Collection[str] = (),
+    left_lines: Collection[tuple[str, str]] = (),
 ) -> tuple[ConvertedQuota, ...]:
     """Return the quotas of a cluster as a plan leaves them; other arguments as of `convert_quotas`.
 
@@ -143,6 +144,7 @@ def convert_plan_quotas(
             *(remaining, profiles, options, namespace, usage),
             later_mappings=later_mappings,
             absent=absent,
+            left_lines=left_lines,
         )
         if quota.object.split("/")[1] not in left_namespaces
     )

@@ -9,13 +9,24 @@ import pytest
 from testing.builders import HAMI
 from testing.command import drawbridge
 from testing.documents import api_object, namespace, resource_quota
-from testing.migration import GPU, SHARE, WHOLE, early_namespace, hami_node, plugin_node, workload
+from testing.migration import (
+    GPU,
+    SHARE,
+    WHOLE,
+    daemon_set,
+    early_namespace,
+    hami_node,
+    plugin_node,
+    workload,
+)
 from testing.plan import failed_before, held_objects, planned
 
 LABEL: Final = "drawbridge.internal/translate"
 KEY: Final = f"requests.{GPU}"
 NVIDIA: Final = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
 SHARES: Final = "hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices"
+MIG: Final = "nvidia.com/mig-1g.10gb"
+MIG_LINE: Final = "mig.nvidia.com.deviceclass.resource.k8s.io/devices"
 REFERENCE: Final = "ResourceQuota/team/gpus"
 Objects = list[dict[str, Any]]
 
@@ -144,3 +155,74 @@ def test_present_claims_and_pods_to_drain_do_not_stop_the_preparation(tmp_path: 
     assert "Node//hami-0" in held_objects(plan)
     assert "Prepare all the same" not in (tmp_path / "plan" / "prepare.sh").read_text()
     assert REFERENCE not in failed_before(tmp_path, objects)
+
+
+def mig_node(name: str) -> dict[str, Any]:
+    node = plugin_node(name, 4)
+    node["status"]["allocatable"][MIG] = "7"
+    labels = {"mig.strategy": "mixed", "mig-1g.10gb.product": "NVIDIA-H100-MIG-1g.10gb"}
+    labels["mig-1g.10gb.memory"] = "9856"
+    node["metadata"]["labels"] |= {f"nvidia.com/{key}": value for key, value in labels.items()}
+    return node
+
+
+def driver(name: str, label: str) -> dict[str, Any]:
+    """A DRA driver that waits for its label."""
+    key, value = label.split("=")
+    registry = {"name": "r", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}
+    return daemon_set(f"dra-{name}", nodeSelector={key: value}, volumes=[registry])
+
+
+def with_mig(hard: str) -> Objects:
+    """An early namespace with pods of MIG devices and of shares, and room for all."""
+    mig = workload("mig", {MIG: "1"}, ["mig-0", "mig-1"], kind="StatefulSet")
+    web = workload("web", SHARE, ["hami-0", "hami-0"], kind="StatefulSet")
+    return [
+        *(mig_node(f"mig-{number}") for number in range(4)),
+        *(hami_node(f"hami-{number}") for number in range(2)),
+        *(namespace("team", {LABEL: "true"}), *mig, *web),
+        resource_quota({KEY: hard, f"requests.{MIG}": "2"}),
+    ]
+
+
+def test_a_line_that_is_too_low_takes_no_others_from_an_early_namespace(tmp_path: Path) -> None:
+    """No line was written: the pods of MIG devices were drained, and their next ones would have been rejected."""
+    objects = with_mig("1")
+
+    plan = planned(tmp_path, objects)
+
+    held = held_objects(plan)
+    assert f"{SHARES} of {REFERENCE} (needed 2, " in held["StatefulSet/team/web"]
+    assert {"mig-0", "mig-1"} <= {node["name"] for wave in plan["waves"] for node in wave["nodes"]}
+    assert ["team"] == plan["earlyQuotas"]
+    lines = plan["quotaLines"]["team.gpus.yaml"]
+    assert {MIG_LINE: "2", NVIDIA: "0"} == lines["added"]
+    (file,) = (tmp_path / "plan" / "quotas").iterdir()
+    assert MIG_LINE in file.read_text()
+    assert SHARES not in file.read_text()
+    effects = "\n".join(plan["quotaEffects"]["team.gpus.yaml"])
+    assert f"{KEY}: pods with the key 1, claims 0 (0 of class gpu.nvidia.com)" in effects
+
+
+@pytest.mark.parametrize(
+    ("pod", "place", "is_rejected"), [("web-1", "hami-1", True), ("mig-1", "mig-2", False)]
+)
+def test_pods_of_a_line_that_is_left_stop_the_wave_that_would_evict_them(
+    tmp_path: Path, pod: str, place: str, is_rejected: bool
+) -> None:
+    """They have come to its node since, and their next ones would be rejected."""
+    drivers = {HAMI: "drawbridge.internal/dra-driver=" + HAMI}
+    drivers["gpu.nvidia.com"] = "nvidia.com/dra-kubelet-plugin=true"
+    objects = [*with_mig("1"), *(driver(name, label) for name, label in drivers.items())]
+    plan = planned(tmp_path, objects, "--plugin-label", "plugin=off")
+    assert place in [node["name"] for node in plan["waves"][0]["nodes"]]
+    (moved,) = (
+        entry for entry in objects if entry["kind"] == "Pod" and entry["metadata"]["name"] == pod
+    )
+    moved["spec"]["nodeName"] = place
+
+    failed = failed_before(tmp_path, objects)
+
+    assert "Wave//1" in failed, "the drain has been tried"
+    text = "no line counts these (quotaNotCounted)"
+    assert is_rejected is (text in failed.get(REFERENCE, ""))

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from findings.text import join_names, reference_text
+from migration.assessment.capacity import class_names
 from migration.assessment.claim_counts import ClaimShortage, surge_pods
 from migration.assessment.device_lines import DeviceLines
 from migration.assessment.evidence import mapping_at
@@ -14,6 +15,7 @@ from migration.assessment.quota_conversion import ConvertedQuota, resource_name
 from migration.assessment.replaced_lines import ReplacedLines, stored_amount
 from migration.assessment.workloads import Workload
 from migration.plan.model.plan import QuotaLines, Wave, is_name, is_namespace
+from quotas.resource_quotas.scopes import devices_of_class
 
 
 def quota_files(quotas: Iterable[ConvertedQuota]) -> dict[str, tuple[str, ...]]:
@@ -184,10 +186,12 @@ def early_rollouts(shortages: Iterable[ClaimShortage]) -> tuple[str, ...]:
     )
 
 
-def early_left(lines: DeviceLines, waves: Iterable[Wave], early: Collection[str]) -> frozenset[str]:
-    """Return the namespaces opted in before a plan, and moved by no wave, with added lines below their need.
+def early_left(
+    lines: DeviceLines, waves: Iterable[Wave], early: Collection[str]
+) -> frozenset[tuple[str, str]]:
+    """Return the lines below the need of their namespace, opted in before a plan, and moved by no wave, each with that.
 
-    Their next pods are rejected as they are today; with such a line they would wait for claims.
+    The next pods of these lines are rejected as they are today; with such a line they would wait for claims.
 
     Args:
         lines: The lines that are too low as the plan would leave them.
@@ -195,8 +199,36 @@ def early_left(lines: DeviceLines, waves: Iterable[Wave], early: Collection[str]
         early: The namespaces whose quotas the first wave would change.
     """
     moved = {name for wave in waves for name in wave.opted_in}
-    too_low = {entry.namespace for entry in lines.shortages if entry.is_added and entry.stops_pods}
-    return frozenset(too_low & set(early)) - moved
+    return frozenset(
+        (entry.namespace, entry.line)
+        for entry in lines.shortages
+        if entry.is_added and entry.stops_pods and entry.namespace in {*early} - moved
+    )
+
+
+def with_lines_of_use(
+    quotas: Collection[ConvertedQuota],
+    left: Collection[tuple[str, str]],
+    opted_in: Iterable[AssessedWorkload],
+) -> tuple[ConvertedQuota, ...]:
+    """Return quotas without those of namespaces with other new lines of use to nobody.
+
+    Of use is a line of pods with claims by a label of today, unless a line of theirs is left.
+
+    Args:
+        quotas: The quotas without the lines that are left.
+        left: These lines, each with its namespace.
+        opted_in: The workloads with next pods that get claims by a label of today.
+    """
+    added = {(quota.object.split("/", 2)[1], line) for quota in quotas for line in quota.added}
+    of_use = set()
+    for workload in opted_in:
+        namespace = workload.key.namespace
+        own = {(namespace, devices_of_class(name)) for name in class_names(workload)}
+        if own & added and not own & set(left):
+            of_use.add(namespace)
+    unused = {namespace for namespace, _ in left} - of_use
+    return tuple(quota for quota in quotas if quota.object.split("/", 2)[1] not in unused)
 
 
 def with_uncounted_quotas(

@@ -233,9 +233,8 @@ def _uncounted_quotas(
     messages = {}
     taken_back = (*cluster.wide_mappings, *_taken_back(prepared, plan))
     for quota in planned_quotas(question, cluster, plan.mapped_classes, taken_back):
-        _, namespace, name = quota.object.split("/", 2)
-        is_changed = f"{namespace}.{name}.yaml" in files
-        if not is_changed and not lines_of.get(namespace, set()).isdisjoint(quota.added):
+        _, namespace, _ = quota.object.split("/", 2)
+        if not lines_of.get(namespace, set()).isdisjoint(quota.added):
             messages[quota.object] = f"{_UNCOUNTED}: {_CONVERT} {AGAIN}"
     for entry in cluster.replaced_lines:
         keys = keys_of.get(entry.namespace, set())

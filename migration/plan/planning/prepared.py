@@ -37,6 +37,7 @@ from migration.plan.facts.quota_files import (
     early_left,
     early_quota_namespaces,
     removable_lines,
+    with_lines_of_use,
 )
 from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.rollouts import divisible_workloads
@@ -260,6 +261,7 @@ def planned_quotas(
     cluster: AssessedCluster,
     mappings: Mapping[str, str],
     wide_mappings: Collection[WideMapping],
+    left_lines: Collection[tuple[str, str]] = (),
 ) -> tuple[ConvertedQuota, ...]:
     """Return the ResourceQuotas that count claims once a plan is prepared.
 
@@ -268,6 +270,7 @@ def planned_quotas(
         cluster: The same, assessed.
         mappings: Resource name to the DeviceClass that the plan has map it.
         wide_mappings: The mappings that the plan takes back.
+        left_lines: Namespaces, each with a line that the plan does not add to their quotas.
     """
     use = None
     if knows_use(question.objects, question.unreadable):
@@ -286,6 +289,7 @@ def planned_quotas(
         replaced_lines=cluster.replaced_lines,
         left_namespaces=native_namespaces(cluster.workloads),
         absent=absent_classes(cluster.workloads, cluster.state, question.profiles.values()),
+        left_lines=left_lines,
     )
 
 
@@ -311,16 +315,18 @@ def planned_changes(
     quotas = planned_quotas(question, cluster, mappings, wide_mappings)
     # Where the webhook only warns, it rejects no pods until a wave changes a quota.
     is_changed = question.options.quota is QuotaPolicy.DENY and waves
-    early = early_quota_namespaces(
-        opted_in if is_changed else (), quotas, removable_lines(cluster.replaced_lines)
-    )
+    early_workloads = tuple(opted_in if is_changed else ())
+    replaced = removable_lines(cluster.replaced_lines)
+    early = early_quota_namespaces(early_workloads, quotas, replaced)
     lines = planned_lines(question, cluster, mappings, wide_mappings, quotas)
     left = early_left(lines, waves, early)
     if not left:
         return quotas, early, lines
-    remaining = tuple(quota for quota in quotas if quota.object.split("/", 2)[1] not in left)
+    remaining = with_lines_of_use(
+        planned_quotas(question, cluster, mappings, wide_mappings, left), left, early_workloads
+    )
     lines = planned_lines(question, cluster, mappings, wide_mappings, remaining)
-    return remaining, tuple(name for name in early if name not in left), lines
+    return remaining, early_quota_namespaces(early_workloads, remaining, replaced), lines
 
 
 def planned_lines(
