@@ -101,6 +101,34 @@ def test_a_class_of_a_driver_that_runs_elsewhere_maps_its_name(tmp_path: Path) -
     assert {GPU: NVIDIA, NEURON_KEY: NEURON} == plan["mappedClasses"]
 
 
+@pytest.mark.parametrize("has_pods", [True, False])
+@pytest.mark.parametrize("is_in_reach", [True, False])
+def test_pods_that_may_use_no_switched_node_need_no_class(
+    tmp_path: Path, has_pods: bool, is_in_reach: bool
+) -> None:
+    """All nodes of theirs are held, and no wave moves anything with their key: `prepare.sh` mapped it all the same."""
+    pools = ("a", "a" if is_in_reach else "b")
+    held, switched = (neuron_node("inf-0", unschedulable=True), node("inf-1"))
+    for entry, pool in zip((held, switched), pools, strict=True):
+        entry["metadata"]["labels"]["pool"] = pool
+    places = ["inf-0"] if has_pods else []
+    objects = [
+        *(plugin_node("gpu-0"), plugin_node("gpu-1"), namespace("team"), namespace("inference")),
+        *(held, switched, resource_slice("inf-1", NEURON, ["neuron-0"])),
+        *workload("web", {GPU: "1"}, ["gpu-0"]),
+        *workload(
+            *("infer", {NEURON_KEY: "1"}, places),
+            namespace="inference",
+            nodeSelector={"pool": "a"},
+        ),
+    ]
+
+    plan = planned(tmp_path, objects)
+
+    assert is_in_reach is (NEURON_KEY in plan["mappedClasses"])
+    assert NVIDIA == plan["mappedClasses"][GPU]
+
+
 # --- workloads that never move --------------------------------------------------------------------
 
 

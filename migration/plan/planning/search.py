@@ -31,6 +31,7 @@ from migration.plan.planning.unpublished import (
 from migration.plan.search.moments import Candidate, PlanProgress, Policy
 from migration.plan.search.parts import AwaitedNodes
 from migration.plan.search.wave_report import Waves
+from migration.plan.search.waves import Planner
 from quotas.resource_quotas.usage import OBJECT_COUNTS
 from translation.cluster.snapshot import WideMapping, vocabularies_in_force
 
@@ -58,10 +59,14 @@ class PreparedSearch(msgspec.Struct, frozen=True, kw_only=True):
     candidates: Sequence[Candidate]
     chart_names: Sequence[ChartName]
 
-    def preparation(self, waves: Waves) -> Preparation:
+    def preparation(self, waves: Waves, planner: Planner | None = None) -> Preparation:
         """Return the preparation of waves.
 
         What no wave needs is not prepared; where there is no wave, the preparation of all shows what is missing.
+
+        Args:
+            waves: The waves.
+            planner: Has found these; None if it has not been asked.
         """
         prepared, workloads = self.prepared, self.workloads
         planned = [node for wave in waves.waves for node in wave.nodes] or [
@@ -81,7 +86,8 @@ class PreparedSearch(msgspec.Struct, frozen=True, kw_only=True):
                 for entry in waves.held
                 # Next pods of one without pods may come to switched nodes.
                 if (nodes := live_nodes.get(entry.object)) and switched.isdisjoint(nodes)
-            },
+            }
+            | (self._staying(waves, planner) if planner is not None else set()),
             opted_in=stage.opted_in.union(*(wave.namespaces for wave in waves.waves)),
         )
         mappings = with_chart_names(mappings, self.chart_names)
@@ -94,6 +100,23 @@ class PreparedSearch(msgspec.Struct, frozen=True, kw_only=True):
         classes = prepared.cluster.state.classes
         taken_back = chart_mappings(classes, mappings, drivers, staying_keys)
         return Preparation(planned, mappings, taken_back)
+
+    def _staying(self, waves: Waves, planner: Planner) -> set[str]:
+        """Return the native workloads that have no pods on switched nodes, and may use none of these."""
+        nodes = [node for wave in waves.waves for node in wave.nodes]
+        if not nodes:
+            return set()
+        stage = self.prepared.stage()
+        switched = stage.switched.union(node.name for node in nodes)
+        usable, live_nodes = planner.usable_later(stage, nodes), self.prepared.live_nodes
+        return {
+            reference
+            for workload in self.workloads
+            for reference in [workload.key.reference]
+            if workload.unmapped
+            and switched.isdisjoint(live_nodes.get(reference, ()))
+            and switched.isdisjoint(usable.serving(workload))
+        }
 
     def unmapped(
         self, preparation: Preparation, namespaces: Collection[str]
@@ -199,7 +222,7 @@ def search_waves(
         awaited = {name: AwaitedNodes(nodes=entry.nodes) for name, entry in unpublished.items()}
         planner = prepared.planner(policy, in_parts, awaited)
         waves = planner.plan(search.candidates, namespaces, prepared.stage(), progress)
-        usable, preparation = planner.usable_nodes(), search.preparation(waves)
+        usable, preparation = planner.usable_nodes(), search.preparation(waves, planner)
         switched = {node.name for wave in waves.waves for node in wave.nodes}
         # A search that was ended may have switched their nodes later.
         closed = never_whole(unpublished, namespaces, switched) if waves.complete else {}
