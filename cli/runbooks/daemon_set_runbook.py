@@ -6,7 +6,7 @@ from typing import Final
 from cli.runbooks.object_changes import FieldChange, change_command
 from cli.runbooks.shell import command, comment, quoted
 from findings.text import reference_text
-from migration.assessment.evidence import mapping_at
+from migration.cluster.evidence import mapping_at
 from migration.plan.facts.environment import in_repository
 from migration.plan.facts.vendors import driver_label
 from migration.plan.model.plan import Plan, PlannedDaemonSet, PlannedNode, PluginDaemonSet, Wave

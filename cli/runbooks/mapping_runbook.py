@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from cli.runbooks.object_changes import FieldChange, change_lines
 from cli.runbooks.opt_in_runbook import COMMIT_TIMEOUT
 from cli.runbooks.shell import command, comment, quoted
-from migration.assessment.gates import CHART_MAPPINGS
+from migration.assessment.chart_names import CHART_MAPPINGS
 from migration.plan.facts.environment import KUSTOMIZE, in_repository
 from migration.plan.facts.vendors import unmap_command
 from migration.plan.model.plan import Plan

@@ -24,8 +24,8 @@ from cli.runbooks.restart_runbook import recreation_lines, restart_lines, return
 from cli.runbooks.shell import command, comment, quoted
 from findings.text import count_text
 from kube.names import GROUP
-from migration.assessment.node_devices import GPU, Source
 from migration.assessment.replaced_lines import ReplacedLines
+from migration.cluster.node_devices import GPU, Source
 from migration.plan.facts.environment import in_repository
 from migration.plan.facts.vendors import driver_label
 from migration.plan.facts.work import describe_work

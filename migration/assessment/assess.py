@@ -50,25 +50,11 @@ from migration.assessment.capacity import (
     usable_classes,
     without_parts,
 )
+from migration.assessment.chart_names import find_name_changes, foreign_mappings, read_chart_names
 from migration.assessment.claim_counts import check_claim_counts
 from migration.assessment.device_lines import with_quota_lines
-from migration.assessment.drain_stops import DrainStop, check_early, check_unmoved, find_drain_stops
-from migration.assessment.evidence import nodes_out_of_service, read_evidence
-from migration.assessment.gates import (
-    EXTENDED_RESOURCE,
-    check_doubled,
-    check_shares,
-    find_name_changes,
-    foreign_mappings,
-    has_gate,
-    read_chart_names,
-)
-from migration.assessment.node_devices import (
-    NodeDevices,
-    koordinator_devices,
-    read_nodes,
-    unknown_device_keys,
-)
+from migration.assessment.doubled import check_doubled
+from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
 from migration.assessment.outcomes import (
     AssessedWorkload,
     Outcome,
@@ -82,8 +68,17 @@ from migration.assessment.replaced_lines import (
     find_replaced_lines,
     without_replaced_lines,
 )
+from migration.assessment.unmoved import check_early, check_unmoved
 from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
-from migration.assessment.workloads import group_workloads
+from migration.cluster.drain_stops import DrainStop, find_drain_stops
+from migration.cluster.evidence import nodes_out_of_service, read_evidence
+from migration.cluster.node_devices import (
+    NodeDevices,
+    koordinator_devices,
+    read_nodes,
+    unknown_device_keys,
+)
+from migration.cluster.workloads import group_workloads
 from rules.context.inventory import Inventory
 from translation.cluster.component_statements import Component
 from translation.cluster.snapshot import TranslationOptions, WideMapping, vocabularies_in_force

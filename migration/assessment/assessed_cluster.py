@@ -6,11 +6,11 @@ import msgspec
 
 from answers.model.cluster_state import ClusterState
 from migration.assessment.blockers import GpuParts
+from migration.assessment.chart_names import ChartName, NameChanges
 from migration.assessment.claim_counts import ClaimShortage
-from migration.assessment.gates import ChartName, NameChanges
-from migration.assessment.node_devices import NodeDevices
 from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.replaced_lines import ReplacedLines
+from migration.cluster.node_devices import NodeDevices
 from translation.cluster.snapshot import WideMapping
 
 

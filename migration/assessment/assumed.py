@@ -13,7 +13,7 @@ import msgspec
 
 from kube.manifests.source import SourceObject
 from kube.names import GROUP
-from migration.assessment.node_devices import GPU, LegacyDevice, NodeDevices, Source
+from migration.cluster.node_devices import GPU, LegacyDevice, NodeDevices, Source
 from translation.cluster.snapshot import (
     TranslationOptions,
     WideMapping,

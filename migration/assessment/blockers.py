@@ -27,8 +27,8 @@ from migration.assessment.capacity import (
     unserved_text,
     without_devices,
 )
-from migration.assessment.node_devices import NodeDevices
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.cluster.node_devices import NodeDevices
 from translation.vocabularies.hami.keys import NODE_REGISTER
 from translation.vocabularies.nvidia import MIG_PREFIX
 

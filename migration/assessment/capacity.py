@@ -21,8 +21,8 @@ from findings.field_path import Key
 from findings.finding import Code, Finding
 from kube.api.core import Pod, Toleration
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
-from migration.assessment.node_devices import NodeDevices
 from migration.assessment.outcomes import AssessedWorkload, Outcome, translated_pod
+from migration.cluster.node_devices import NodeDevices
 from quotas.resource_quotas.usage import class_devices
 from translation.compiling.claims import Claim
 from translation.profiles.profile import Profile

@@ -17,8 +17,8 @@ from kube.api.resource import ResourceClaim, ResourceClaimTemplate
 from kube.quantity import ZERO, Quantity
 from migration.assessment.blockers import Blocker
 from migration.assessment.capacity import build_templates, release_claims
-from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.cluster.evidence import mapping_at
 from quotas.resource_quotas.scopes import quota_of
 from quotas.resource_quotas.usage import (
     CLAIM_COUNT,

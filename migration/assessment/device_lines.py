@@ -14,6 +14,7 @@ from kube.quantity import ZERO, Quantity
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import without_mappings
 from migration.assessment.capacity import absent_classes
+from migration.assessment.chart_names import foreign_mappings
 from migration.assessment.claim_counts import ClaimShortage, find_claim_shortages, surge_of
 from migration.assessment.device_needs import (
     NamespaceObjects,
@@ -27,8 +28,6 @@ from migration.assessment.device_needs import (
     opted_in_workloads,
     running_pods,
 )
-from migration.assessment.gates import foreign_mappings
-from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import (
     AssessedWorkload,
     Outcome,
@@ -40,6 +39,7 @@ from migration.assessment.replaced_lines import (
     planned_objects,
     without_replaced_lines,
 )
+from migration.cluster.node_devices import Source
 from quotas.resource_quotas.usage import Account, Counting, PodCharge, sum_on
 from translation.cluster.snapshot import QuotaPolicy, TranslationOptions
 from translation.profiles.profile import Profile

@@ -25,7 +25,6 @@ from kube.names import TRANSLATE_LABEL
 from kube.quantity import ZERO, Quantity
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.claim_counts import surge_of
-from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import (
     AssessedWorkload,
     Outcome,
@@ -33,7 +32,8 @@ from migration.assessment.outcomes import (
     translated_pod,
 )
 from migration.assessment.quota_amounts import DeviceUse, NamespaceUse, Start
-from migration.assessment.workloads import requested_pods
+from migration.cluster.evidence import mapping_at
+from migration.cluster.workloads import requested_pods
 from quotas.resource_quotas.scopes import devices_of_class, quota_of, scopes_of
 from quotas.resource_quotas.usage import (
     CLAIM_COUNT,

@@ -20,7 +20,7 @@ from kube.api.core import Pod
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
-from migration.assessment.workloads import OwnerKey, Workload, group_workloads, request_shape
+from migration.cluster.workloads import OwnerKey, Workload, group_workloads, request_shape
 from translation.cluster.native_allocation import is_native
 from translation.cluster.snapshot import (
     Mode,

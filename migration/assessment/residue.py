@@ -7,9 +7,9 @@ from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import Blocker, check_readable
-from migration.assessment.node_devices import Source, is_replica_name
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.assessment.workloads import group_workloads
+from migration.cluster.node_devices import Source, is_replica_name
+from migration.cluster.workloads import group_workloads
 
 
 def find_residue(

@@ -13,8 +13,8 @@ from kube.manifests.source import SourceObject
 from migration.assessment.assess import assess_cluster
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import ASSUMED
-from migration.assessment.evidence import mapping_at, read_evidence
 from migration.assessment.outcomes import group_with_devices
+from migration.cluster.evidence import mapping_at, read_evidence
 from migration.plan.facts.vendors import NVIDIA
 from migration.plan.model.plan import Plan, PlannedNode, Wave
 from migration.rehearsal.documents import (

@@ -9,8 +9,8 @@ import msgspec
 from findings.text import count_text
 from kube.api.meta import encode
 from kube.manifests.source import SourceObject
-from migration.assessment.evidence import list_at, mapping_at, text_map
-from migration.assessment.workloads import Workload, controller
+from migration.cluster.evidence import list_at, mapping_at, text_map
+from migration.cluster.workloads import Workload, controller
 from migration.plan.facts.volumes import HOSTNAME, Volumes, claim_names
 from migration.rehearsal.documents import (
     KINDS,

@@ -24,7 +24,7 @@ from migration.assessment.assumed import (
     find_target,
     whole_device_keys,
 )
-from migration.assessment.node_devices import GPU, LegacyDevice, NodeDevices, Source, read_nodes
+from migration.cluster.node_devices import GPU, LegacyDevice, NodeDevices, Source, read_nodes
 from translation.model.intents import DeviceKind
 from translation.profiles.profile import DeviceProfile, Profile
 from translation.vocabularies.nvidia import MIG_PREFIX

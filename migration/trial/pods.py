@@ -7,7 +7,7 @@ from kube.api.core import Pod, ResourceQuota
 from kube.api.workloads import pod_path, resolve_path
 from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from kube.quantity import ZERO, Quantity
-from migration.assessment.evidence import list_at, mapping_at, text_map
+from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.plan.model.plan import PlannedWorkload, Wave
 from migration.trial.model import TrialPod
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from migration.assessment.gates import ChartName
+from migration.assessment.chart_names import ChartName
 from testing import documents
 from testing.documents import device, device_class, namespace, node
 from testing.migration import GPU, SHARE, hami_node, plugin_node, resource_slice, workload

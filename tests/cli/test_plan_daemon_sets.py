@@ -15,7 +15,7 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.assessment.workloads import OwnerKey, Workload
+from migration.cluster.workloads import OwnerKey, Workload
 from migration.plan.planning.daemon_sets import daemon_sets_by_node
 from testing.builders import HAMI, hami_gpu
 from testing.command import drawbridge

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kube.manifests.source import SourceObject
-from migration.assessment.workloads import group_workloads
+from migration.cluster.workloads import group_workloads
 from migration.plan.model.plan import Plan
 from migration.rehearsal.build import build_rehearsal
 from process.profiles.profile_files import load_profiles

@@ -9,7 +9,7 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
-from migration.assessment.workloads import OwnerKey, Workload
+from migration.cluster.workloads import OwnerKey, Workload
 from migration.plan.facts.ready_pods import count_ready_pods
 from testing.command import drawbridge
 from testing.documents import namespace

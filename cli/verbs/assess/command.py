@@ -25,9 +25,9 @@ from migration.assessment.assess import assess as assess_cluster
 from migration.assessment.assess import assess_cluster as assess_nodes_and_workloads
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import Blocker
-from migration.assessment.drain_stops import DrainStop
 from migration.assessment.replaced_lines import ReplacedLines
 from migration.assessment.residue import find_residue
+from migration.cluster.drain_stops import DrainStop
 from translation.cluster.snapshot import WideMapping
 
 CSV: Final = "csv"

@@ -27,10 +27,10 @@ from cli.verbs.assess.text import QUOTAS_STEP, keep_texts, mapping_texts, native
 from findings.text import count_text, join_names, reference_text
 from migration.assessment.assess import DetailedAssessment
 from migration.assessment.blockers import Blocker
-from migration.assessment.drain_stops import DrainStop
-from migration.assessment.node_devices import NodeDevices
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.replaced_lines import ReplacedLines, replaced_text
+from migration.cluster.drain_stops import DrainStop
+from migration.cluster.node_devices import NodeDevices
 from translation.profiles.profile import Profile
 
 _KINDS: Final = {

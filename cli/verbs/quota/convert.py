@@ -12,8 +12,8 @@ from migration.assessment.assess import assess_cluster
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import without_mappings
 from migration.assessment.capacity import absent_classes
+from migration.assessment.chart_names import NameChanges, foreign_mappings
 from migration.assessment.device_needs import devices_in_use
-from migration.assessment.gates import NameChanges, foreign_mappings
 from migration.assessment.quota_conversion import ConvertedQuota, Split, convert_quotas, knows_use
 from migration.assessment.replaced_lines import (
     ReplacedLines,

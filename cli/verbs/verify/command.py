@@ -51,8 +51,8 @@ from findings.text import count_text, join_names, printable, reference_text
 from kube.client.client import Client
 from kube.errors import ConfigError, KubeError
 from migration.assessment.assumed import kept_device_keys, whole_device_keys
-from migration.assessment.gates import DOUBLED, DOUBLED_FIX
-from migration.assessment.node_devices import doubled_nodes, read_nodes, with_renamed
+from migration.assessment.doubled import DOUBLED, DOUBLED_FIX
+from migration.cluster.node_devices import doubled_nodes, read_nodes, with_renamed
 from migration.plan.checks.before import check_budgets, check_work
 from migration.plan.checks.checks import (
     Check,

@@ -16,7 +16,7 @@ from migration.assessment.blockers import (
     nvidia_driver,
 )
 from migration.assessment.claim_counts import ClaimShortage, describe_shortages
-from migration.assessment.evidence import is_ready, mapping_at, text_map
+from migration.cluster.evidence import is_ready, mapping_at, text_map
 from migration.plan.checks.checks import (
     Check,
     ClusterView,

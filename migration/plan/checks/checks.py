@@ -10,7 +10,8 @@ from answers.model.snapshot_kinds import KINDS
 from findings.text import join_names
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
-from migration.assessment.evidence import (
+from migration.assessment.outcomes import CREATED_AGAIN
+from migration.cluster.evidence import (
     Evidence,
     cluster_uid,
     is_ready,
@@ -19,8 +20,7 @@ from migration.assessment.evidence import (
     read_evidence,
     text_map,
 )
-from migration.assessment.outcomes import CREATED_AGAIN
-from migration.assessment.workloads import Workload, group_workloads
+from migration.cluster.workloads import Workload, group_workloads
 from migration.plan.checks.hami_register import left_register
 from migration.plan.facts.ready_pods import (
     has_claims,

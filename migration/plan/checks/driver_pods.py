@@ -11,7 +11,7 @@ from findings.text import join_names
 from kube.api.core import Node, Pod, Toleration
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
-from migration.assessment.evidence import list_at
+from migration.cluster.evidence import list_at
 from migration.plan.checks.checks import Check, ClusterView, failed_check
 from migration.plan.facts.device_plugins import node_for_daemon_sets, pod_template
 from migration.plan.facts.driver_daemon_sets import find_waiting

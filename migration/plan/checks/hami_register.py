@@ -7,7 +7,7 @@ Source: Project-HAMi/HAMi v2.9.0 and branch release-v2.10, pkg/scheduler/schedul
 (CheckHealth).
 """
 
-from migration.assessment.evidence import text_map
+from migration.cluster.evidence import text_map
 from translation.vocabularies.hami.keys import NODE_HANDSHAKE, NODE_REGISTER
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
-from migration.assessment.evidence import mapping_at, text_map
+from migration.cluster.evidence import mapping_at, text_map
 from migration.plan.checks.checks import Check, ClusterView, failed_check, note_check
 from migration.plan.model.plan import Plan, Wave
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from findings.text import join_names
 from kube.errors import ConfigError
 from kube.manifests.source import SourceObject
-from migration.assessment.evidence import text_map
+from migration.cluster.evidence import text_map
 from migration.plan.facts.driver_release import (
     propose_driver_releases,
     propose_drivers_by_hand,

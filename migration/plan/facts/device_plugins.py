@@ -18,8 +18,8 @@ from findings.text import join_names
 from kube.api.core import Node, Pod
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
-from migration.assessment.evidence import controller_kind, list_at, mapping_at
-from migration.assessment.node_devices import Source
+from migration.cluster.evidence import controller_kind, list_at, mapping_at
+from migration.cluster.node_devices import Source
 from migration.plan.facts.driver_daemon_sets import registers_driver
 from migration.plan.facts.vendors import (
     NVIDIA,

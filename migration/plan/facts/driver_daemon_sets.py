@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from answers.model.redaction import KUBELET_DIRECTORIES
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
-from migration.assessment.evidence import list_at, mapping_at, text_map
+from migration.cluster.evidence import list_at, mapping_at, text_map
 
 _NAMED: Final = ("dra-driver", "dra-plugin", "kubelet-plugin")
 

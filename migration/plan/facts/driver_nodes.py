@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from kube.manifests.source import SourceObject
-from migration.assessment.evidence import list_at, mapping_at, text_map
+from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.plan.model.plan import DriverNodes, is_name
 from translation.profiles.profile import Profile
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
-from migration.assessment.evidence import list_at, mapping_at, text_map
+from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.plan.facts.driver_daemon_sets import registers_driver
 from migration.plan.facts.vendors import NVIDIA_LABEL
 from migration.plan.model.plan import DriverRelease, is_name, is_namespace

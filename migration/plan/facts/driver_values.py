@@ -15,7 +15,7 @@ from typing import Any, Final
 from answers.model.views import decode_view
 from kube.api.core import Taint, Toleration
 from kube.manifests.source import SourceObject
-from migration.assessment.evidence import list_at, text_map
+from migration.cluster.evidence import list_at, text_map
 from migration.plan.facts.vendors import GPU_PRESENT, HAMI_DRIVER, NVIDIA, OPERATOR_PREFIX
 from migration.plan.model.plan import DriverValues, PlannedNode
 from translation.cluster.node_taints import tolerates

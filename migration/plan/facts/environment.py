@@ -21,8 +21,8 @@ from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.blockers import STOP_SHARING
-from migration.assessment.evidence import list_at, mapping_at, text_map
-from migration.assessment.node_devices import Source, is_replica_name
+from migration.cluster.evidence import list_at, mapping_at, text_map
+from migration.cluster.node_devices import Source, is_replica_name
 from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.neighbours import statement_note
 from migration.plan.facts.selecting import selecting_notes

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from migration.assessment.evidence import list_at, text_map
+from migration.cluster.evidence import list_at, text_map
 
 _LEADER_WORKER_SET: Final = "leaderworkerset.sigs.k8s.io/name"
 """The label of pods of a LeaderWorkerSet, whose controller is a StatefulSet."""

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from migration.assessment.assumed import device_name
-from migration.assessment.evidence import text_map
-from migration.assessment.node_devices import NodeDevices, Source
-from migration.assessment.workloads import Workload
+from migration.cluster.evidence import text_map
+from migration.cluster.node_devices import NodeDevices, Source
+from migration.cluster.workloads import Workload
 
 ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
 _MAX_TEXT: Final = 4096

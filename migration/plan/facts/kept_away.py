@@ -12,8 +12,8 @@ from typing import Any
 
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
-from migration.assessment.evidence import list_at, mapping_at
-from migration.assessment.node_devices import Source
+from migration.cluster.evidence import list_at, mapping_at
+from migration.cluster.node_devices import Source
 from migration.plan.facts.device_plugins import DevicePlugins, is_owned_plugin
 from migration.plan.facts.vendors import (
     NVIDIA,

@@ -6,8 +6,8 @@ from typing import Any
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL, TRANSLATE_SELECTED
-from migration.assessment.evidence import mapping_at
-from migration.assessment.workloads import Workload
+from migration.cluster.evidence import mapping_at
+from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import has_claims
 
 

@@ -9,11 +9,11 @@ from findings.text import join_names, reference_text
 from migration.assessment.capacity import class_names
 from migration.assessment.claim_counts import ClaimShortage, surge_pods
 from migration.assessment.device_lines import DeviceLines
-from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.quota_conversion import ConvertedQuota, resource_name
 from migration.assessment.replaced_lines import ReplacedLines, stored_amount
-from migration.assessment.workloads import Workload
+from migration.cluster.evidence import mapping_at
+from migration.cluster.workloads import Workload
 from migration.plan.model.plan import QuotaLines, Wave, is_name, is_namespace
 from quotas.resource_quotas.scopes import devices_of_class
 

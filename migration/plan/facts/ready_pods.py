@@ -9,8 +9,8 @@ from typing import Any
 from findings.text import join_names
 from kube.api.workloads import DAEMON_SET, pods_at_a_time
 from kube.manifests.source import SourceObject
-from migration.assessment.evidence import list_at, mapping_at
-from migration.assessment.workloads import Workload
+from migration.cluster.evidence import list_at, mapping_at
+from migration.cluster.workloads import Workload
 from migration.plan.model.plan import RUN_OUT, PlannedWorkload
 
 

@@ -8,8 +8,8 @@ revision), pkg/controller/daemon (OnDelete), pkg/controller/deployment (a paused
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from migration.assessment.evidence import list_at, mapping_at
-from migration.assessment.workloads import Workload
+from migration.cluster.evidence import list_at, mapping_at
+from migration.cluster.workloads import Workload
 
 _DIVISIBLE: Final = frozenset({"Deployment", "StatefulSet"})
 _WITHOUT_ROLLOUT: Final = frozenset({"ReplicaSet", "ReplicationController"})

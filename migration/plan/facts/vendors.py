@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 from findings.text import join_names, printable
 from kube.manifests.source import SourceObject
 from kube.names import GROUP
-from migration.assessment.evidence import list_at, mapping_at, text_map
-from migration.assessment.node_devices import SHARING, Source, read_replicas
+from migration.cluster.evidence import list_at, mapping_at, text_map
+from migration.cluster.node_devices import SHARING, Source, read_replicas
 from migration.plan.model.plan import Wave
 
 NVIDIA: Final = "gpu.nvidia.com"

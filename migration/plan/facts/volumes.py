@@ -22,7 +22,7 @@ from kube.api.node_selector import (
     validate,
 )
 from kube.manifests.source import SourceObject
-from migration.assessment.evidence import list_at, mapping_at, text_map
+from migration.cluster.evidence import list_at, mapping_at, text_map
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 _NAME_FIELD: Final = "metadata.name"

@@ -16,8 +16,8 @@ from findings.text import count_text, join_names
 from kube.api.core import FINISHED_PHASES
 from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
-from migration.assessment.evidence import list_at, mapping_at, text_map
-from migration.assessment.workloads import Workload
+from migration.cluster.evidence import list_at, mapping_at, text_map
+from migration.cluster.workloads import Workload
 from migration.plan.facts.groups import Ending, group_of
 from migration.plan.facts.volumes import Volumes, claim_names
 from migration.plan.model.plan import RUN_OUT, PlannedWork

@@ -10,12 +10,12 @@ from answers.model.objects import decode_objects, of_kind
 from kube.api.core import ResourceQuota
 from kube.manifests.source import SourceObject
 from migration.assessment.capacity import class_names
+from migration.assessment.chart_names import chart_mappings
 from migration.assessment.device_lines import LinesQuestion, find_device_lines
-from migration.assessment.evidence import mapping_at
-from migration.assessment.gates import chart_mappings
 from migration.assessment.outcomes import Outcome
 from migration.assessment.quota_conversion import resource_name
 from migration.assessment.replaced_lines import without_replaced_lines
+from migration.cluster.evidence import mapping_at
 from migration.plan.checks.before import AGAIN, check_before
 from migration.plan.checks.checks import ClusterView, DrainAnswer, WaveAnswer
 from migration.plan.model.plan import Held, Plan, Wave

@@ -16,10 +16,11 @@ from migration.assessment.blockers import (
     check_version,
     nvidia_driver,
 )
-from migration.assessment.evidence import cluster_uid, text_map
-from migration.assessment.gates import check_shares, without_chart_mappings
-from migration.assessment.node_devices import NodeDevices, Source, with_renamed
+from migration.assessment.chart_names import without_chart_mappings
+from migration.assessment.gates import check_shares
 from migration.assessment.quota_conversion import ConvertedQuota
+from migration.cluster.evidence import cluster_uid, text_map
+from migration.cluster.node_devices import NodeDevices, Source, with_renamed
 from migration.plan.facts.confirmed import read_releases
 from migration.plan.facts.device_plugins import DevicePlugins, confirmed_labels
 from migration.plan.facts.driver_nodes import read_class_nodes, read_driver_nodes

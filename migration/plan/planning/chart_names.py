@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from findings.text import join_names
-from migration.assessment.gates import ChartName
+from migration.assessment.chart_names import ChartName
 from migration.plan.facts.vendors import unmap_command
 from migration.plan.model.plan import Held
 from migration.plan.search.moments import Candidate

@@ -11,9 +11,9 @@ from findings.text import printable
 from kube.api.core import Pod
 from kube.api.workloads import pod_path, resolve_path
 from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.assessment.workloads import Workload
+from migration.cluster.evidence import mapping_at
+from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import node_of
 from migration.plan.model.plan import Wave
 from migration.plan.search.usable_nodes import EligibleNodes

@@ -6,7 +6,7 @@ import msgspec
 
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.assessment.workloads import Workload
+from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import has_run, node_of
 from migration.plan.facts.rollouts import pod_selector
 from migration.plan.model.plan import PlannedDaemonSet

@@ -12,8 +12,8 @@ import msgspec
 
 from findings.text import join_names
 from kube.api.workloads import DAEMON_SET
-from migration.assessment.evidence import Evidence, mapping_at
-from migration.assessment.workloads import Workload
+from migration.cluster.evidence import Evidence, mapping_at
+from migration.cluster.workloads import Workload
 from migration.plan.model.plan import RESTARTED_KINDS, Wave
 from migration.plan.search.device_map import Course, WaveDetails
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.outcomes import AssessedWorkload
-from migration.assessment.workloads import Workload
+from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import count_ready_pods
 from migration.plan.facts.rollouts import pod_selector, replaces_pods
 from migration.plan.model.plan import RUN_OUT, PlannedWorkload, Wave

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.node_devices import GPU, PRODUCT, NodeDevices
+from migration.cluster.node_devices import GPU, PRODUCT, NodeDevices
 from migration.plan.model.plan import FreeDevicesReport, FreeOfKind, Wave
 from migration.plan.search.device_map import NodeState, NodeUse, WaveDetails
 

@@ -7,9 +7,9 @@ import msgspec
 
 from findings.text import join_names
 from kube.manifests.source import SourceObject
-from migration.assessment.evidence import mapping_at
-from migration.assessment.gates import requested_keys
+from migration.assessment.chart_names import requested_keys
 from migration.assessment.outcomes import AssessedWorkload
+from migration.cluster.evidence import mapping_at
 from migration.plan.model.plan import Held
 from migration.plan.planning.namespaces import not_whole, separate_workloads
 from translation.model.intents import Vocabulary

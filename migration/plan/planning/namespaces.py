@@ -8,8 +8,8 @@ import msgspec
 from findings.text import join_names
 from migration.assessment.blockers import Blocker
 from migration.assessment.claim_counts import ClaimShortage, describe_shortages
-from migration.assessment.drain_stops import unmoved_text
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.unmoved import unmoved_text
 from migration.plan.model.plan import Held, is_name, is_namespace
 
 _CREATED: Final = (

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import Outcome
+from migration.cluster.node_devices import Source
 from migration.plan.facts.environment import NodesByUse
 
 

@@ -15,8 +15,6 @@ from migration.assessment.assumed import without_mappings
 from migration.assessment.capacity import MAX_PODS, absent_classes
 from migration.assessment.device_lines import DeviceLines, LinesQuestion, find_device_lines
 from migration.assessment.device_needs import devices_in_use
-from migration.assessment.evidence import Evidence, is_ready, mapping_at, read_evidence
-from migration.assessment.node_devices import Source, doubled_nodes
 from migration.assessment.outcomes import (
     AssessedWorkload,
     group_with_devices,
@@ -24,7 +22,9 @@ from migration.assessment.outcomes import (
 )
 from migration.assessment.quota_conversion import ConvertedQuota, knows_use
 from migration.assessment.replaced_lines import convert_plan_quotas, planned_objects
-from migration.assessment.workloads import Workload
+from migration.cluster.evidence import Evidence, is_ready, mapping_at, read_evidence
+from migration.cluster.node_devices import Source, doubled_nodes
+from migration.cluster.workloads import Workload
 from migration.plan.facts.confirmed import Confirmation
 from migration.plan.facts.hami_cards import read_cards
 from migration.plan.facts.opted_in import (

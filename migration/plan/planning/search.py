@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from migration.assessment.gates import ChartName, chart_mappings, with_chart_names
+from migration.assessment.chart_names import ChartName, chart_mappings, with_chart_names
 from migration.assessment.outcomes import AssessedWorkload
 from migration.plan.model.plan import Held, PlannedNode
 from migration.plan.planning.chart_names import left_names

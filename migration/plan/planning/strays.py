@@ -14,8 +14,8 @@ from kube.api.core import Node, Pod
 from kube.names import DEFAULT_SCHEDULER_NAME
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import pods_in_parts
-from migration.assessment.node_devices import GPU, Source
-from migration.assessment.workloads import Workload
+from migration.cluster.node_devices import GPU, Source
+from migration.cluster.workloads import Workload
 from migration.plan.facts.environment import REVERTING, manager_of
 from migration.plan.facts.rollouts import replaces_pods
 from migration.plan.model.plan import Wave

@@ -9,8 +9,8 @@ from answers.model.views import decode_view
 from findings.text import join_names
 from kube.api.resource import ResourceSlice
 from kube.manifests.source import SourceObject
-from migration.assessment.drain_stops import remove_label
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.unmoved import remove_label
 from migration.plan.model.plan import Held, PlannedNode
 from migration.plan.planning.namespaces import not_whole, separate_workloads
 from migration.plan.search.parts import AwaitedNodes

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from findings.text import count_text, join_names
 from kube.api.workloads import DAEMON_SET
-from migration.assessment.drain_stops import early_text, remove_label
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.assessment.workloads import Workload
+from migration.assessment.unmoved import early_text, remove_label
+from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import has_claims, is_leaving
 from migration.plan.facts.rollouts import replaces_pods
 from migration.plan.model.plan import RESTARTED_KINDS, Held, Wave

@@ -20,10 +20,10 @@ from kube.api.meta import encode
 from kube.api.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import build_pods, build_templates, class_names
-from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.what_if import release_placed
-from migration.assessment.workloads import OwnerKey, Workload
+from migration.cluster.evidence import mapping_at
+from migration.cluster.workloads import OwnerKey, Workload
 from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.volumes import Volumes
 from migration.plan.facts.work import RUN_TO_COMPLETION

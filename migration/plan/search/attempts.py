@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from findings.text import join_names
-from migration.assessment.equivalence import NodeGroup
+from migration.cluster.equivalence import NodeGroup
 from migration.plan.search.losses import NodeLosses, loss_text
 from migration.plan.search.moments import (
     Attempt,

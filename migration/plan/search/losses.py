@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from findings.text import join_names
-from migration.assessment.equivalence import NodeGroup
+from migration.cluster.equivalence import NodeGroup
 from migration.plan.search.moments import Moment
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.rivals import pods_have

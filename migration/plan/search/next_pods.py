@@ -13,8 +13,8 @@ import msgspec
 from findings.text import join_names
 from kube.api.core import Pod
 from migration.assessment.capacity import build_pods, build_templates
-from migration.assessment.equivalence import device_pod, pod_shape
 from migration.assessment.outcomes import AssessedWorkload
+from migration.cluster.equivalence import device_pod, pod_shape
 from migration.plan.facts.volumes import on_reachable_nodes
 from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement, Placer

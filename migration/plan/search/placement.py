@@ -32,14 +32,14 @@ from migration.assessment.capacity import (
     class_names,
     release_claims,
 )
-from migration.assessment.equivalence import (
+from migration.assessment.outcomes import AssessedWorkload
+from migration.cluster.equivalence import (
     NodeGroup,
     bound_pod,
     device_pod,
     group_nodes,
     pod_shape,
 )
-from migration.assessment.outcomes import AssessedWorkload
 from migration.plan.facts.volumes import on_reachable_nodes
 from migration.plan.search.other_pods import OtherPods, PodName
 from migration.plan.search.stage import PlannedPod, PodKey, Stage, planned_pod, planned_pods

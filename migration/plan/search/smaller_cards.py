@@ -15,8 +15,8 @@ from kube.api.core import Node, Pod
 from kube.api.workloads import DAEMON_SET
 from kube.quantity import Quantity
 from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.node_devices import GPU, NodeDevices, Source
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.cluster.node_devices import GPU, NodeDevices, Source
 from migration.plan.facts.vendors import HAMI_LABEL
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import PlannedNode, PlannedWorkload, Wave

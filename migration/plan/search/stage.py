@@ -8,8 +8,8 @@ import msgspec
 from kube.api.core import Pod
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.capacity import build_pods
-from migration.assessment.node_devices import labels_of_sharing
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.cluster.node_devices import labels_of_sharing
 from migration.plan.model.plan import RESTARTED_KINDS, PlannedNode
 
 

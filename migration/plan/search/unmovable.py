@@ -19,12 +19,12 @@ from migration.assessment.capacity import (
     without_devices,
 )
 from migration.assessment.claim_counts import ClaimShortage, describe_shortages
-from migration.assessment.drain_stops import unmoved_text
-from migration.assessment.equivalence import selected_labels
-from migration.assessment.evidence import Evidence, is_ready, mapping_at
-from migration.assessment.gates import DOUBLED, DOUBLED_FIX
+from migration.assessment.doubled import DOUBLED, DOUBLED_FIX
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.assessment.workloads import Workload
+from migration.assessment.unmoved import unmoved_text
+from migration.cluster.equivalence import selected_labels
+from migration.cluster.evidence import Evidence, is_ready, mapping_at
+from migration.cluster.workloads import Workload
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import RESTARTED_KINDS, Held, is_name
 from migration.plan.search.moments import Candidate

@@ -8,9 +8,9 @@ import msgspec
 from findings.finding import Code
 from findings.text import count_text, join_names
 from kube.api.workloads import DAEMON_SET
-from migration.assessment.evidence import Evidence, mapping_at
 from migration.assessment.outcomes import AssessedWorkload
-from migration.assessment.workloads import Workload
+from migration.cluster.evidence import Evidence, mapping_at
+from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import count_ready_pods, lacking_notes
 from migration.plan.facts.rollouts import pod_selector, replaces_pods
 from migration.plan.facts.work import RUN_TO_COMPLETION, ends_as_it_is, read_restart, without_ended

@@ -1,29 +1,22 @@
-"""The PodDisruptionBudgets and pods that would stop the drains of a migration, and labels before their time. Pure.
-
-`plan` holds the nodes of budgets that never allow an eviction, and its scripts stop at those that allow none at the
-moment. It holds the nodes of pods that nothing here moves, too.
-"""
+"""The pods that nothing here moves, and labels of namespaces before their time, as blockers with `plan`'s reasons. Pure."""
 
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
-
-import msgspec
 
 from allocator.model.feature_gates import Features
 from answers.cluster.device_classes import select_devices
 from answers.cluster.devices import published_devices
 from answers.cluster.uses import node_of
 from findings.finding import Code
-from findings.text import count_text, join_names
+from findings.text import join_names
 from kube.api.core import Pod
 from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import Blocker
 from migration.assessment.capacity import class_names, nics_of, untranslated_names
-from migration.assessment.evidence import Disruptions, Evidence, RunningPod
-from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.cluster.node_devices import Source
 
 _BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ, Code.OPTED_OUT})
 _NOT_KNOWN: Final = "whether it would find some on another node is not known"
@@ -31,67 +24,6 @@ _SOLVE: Final = "solve what assess reports of it, wait for it to end, or move it
 _KEEP: Final = "leave {} with its device plugin by translation.keep of the settings"
 _UNSERVED: Final = "{}; with claims no node would serve them: none would have devices of {}"
 _PUBLISH: Final = "have a driver publish devices of that class first; then {}"
-
-
-class DrainStop(msgspec.Struct, frozen=True, kw_only=True):
-    """A PodDisruptionBudget that allows no eviction of pods of nodes that are to be drained.
-
-    Attributes:
-        budget: `PodDisruptionBudget/namespace/name`.
-        selects: Its label selector as text.
-        never: It never allows one, so that `plan` holds the nodes; else it allows none at the moment.
-        reason: Its limit, with what the API server allows now.
-        pods: The pods, as `Pod/namespace/name`.
-        nodes: Their nodes.
-        fix: The change that lets the drains go on.
-    """
-
-    budget: str
-    selects: str
-    never: bool
-    reason: str
-    pods: tuple[str, ...]
-    nodes: tuple[str, ...]
-    fix: str
-
-
-def find_drain_stops(evidence: Evidence, nodes: Iterable[str]) -> tuple[DrainStop, ...]:
-    """Return the budgets that would stop the drain of some nodes, those that never let a pod go first."""
-    never: dict[Disruptions, list[RunningPod]] = {}
-    at_the_moment: dict[Disruptions, list[RunningPod]] = {}
-    for node in sorted(nodes):
-        for budget, pods in evidence.blocking_budgets(node):
-            never.setdefault(budget, []).extend(pods)
-        for budget, pods in evidence.exhausted_budgets(node):
-            at_the_moment.setdefault(budget, []).extend(pods)
-    return (
-        *(_stop(budget, never[budget], never=True) for budget in sorted(never, key=_key)),
-        *(
-            _stop(budget, at_the_moment[budget], never=False)
-            for budget in sorted(at_the_moment, key=_key)
-        ),
-    )
-
-
-def _key(budget: Disruptions) -> tuple[str, str, tuple[str, ...]]:
-    return budget.namespace, budget.name, budget.others
-
-
-def _stop(budget: Disruptions, pods: Sequence[RunningPod], *, never: bool) -> DrainStop:
-    names = list(dict.fromkeys(pod.node for pod in pods))
-    where = f"of {count_text(len(pods), 'pod')} on {join_names(names)}"
-    return DrainStop(
-        budget=f"PodDisruptionBudget/{budget.namespace}/{budget.name}",
-        selects=budget.selects,
-        never=never,
-        reason=(budget.never_text if never else budget.now_text).format(where),
-        pods=tuple(f"Pod/{pod.namespace}/{pod.name}" for pod in pods),
-        nodes=tuple(names),
-        fix=budget.never_fix if never else budget.now_fix,
-    )
-
-
-# --- pods that nothing here moves -----------------------------------------------------------------
 
 
 def unmoved_text(workload: AssessedWorkload, lacking: Sequence[str]) -> tuple[str, str]:

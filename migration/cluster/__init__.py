@@ -1,0 +1,1 @@
+"""The cluster of a snapshot today: its workloads, nodes, devices and PodDisruptionBudgets. Pure."""
