@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from findings.text import join_names
-from kube.api.core import Pod
+from kube.api.core import Affinity, Pod
 from migration.assessment.capacity import build_pods, build_templates
 from migration.assessment.outcomes import AssessedWorkload
 from migration.cluster.equivalence import device_pod, pod_shape
@@ -161,11 +161,13 @@ def _next_pods(placer: Placer, workload: AssessedWorkload) -> Iterator[NextPod]:
 
 
 def _with_devices_alone(pod: Pod) -> Pod:
-    """Return a pod without CPU and memory, so that those that differ in these are equal."""
+    """Return a pod without CPU, memory and affinity between pods: those that differ in these alone are equal."""
+    own = pod.spec.affinity
+    on_nodes = own.node_affinity if own is not None else None
     spec = msgspec.structs.replace(
         device_pod(pod).spec,
         node_selector=pod.spec.node_selector,
-        affinity=pod.spec.affinity,
+        affinity=Affinity(node_affinity=on_nodes) if on_nodes is not None else None,
         tolerations=pod.spec.tolerations,
     )
     return msgspec.structs.replace(pod, spec=spec)
