@@ -7,18 +7,22 @@ import msgspec
 
 from admission.workloads import REJECTED_NOW
 from answers.model.objects import decode_objects, of_kind
+from findings.text import join_names
 from kube.api.core import ResourceQuota
+from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.assessment.capacity import class_names
 from migration.assessment.chart_names import chart_mappings
 from migration.assessment.device_lines import LinesQuestion, find_device_lines
-from migration.assessment.outcomes import Outcome
+from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.quota_conversion import resource_name
 from migration.assessment.replaced_lines import without_replaced_lines
 from migration.cluster.evidence import mapping_at
 from migration.plan.checks.before import AGAIN, check_before
 from migration.plan.checks.checks import ClusterView, DrainAnswer, WaveAnswer
-from migration.plan.model.plan import Held, Plan, Wave
+from migration.plan.facts.opted_in import opted_out_workloads
+from migration.plan.model.plan import RESTARTED_KINDS, Held, Plan, Wave
+from migration.plan.planning.mappings import planned_mappings, publishing_drivers
 from migration.plan.planning.prepared import (
     PlanQuestion,
     PreparedCluster,
@@ -28,11 +32,13 @@ from migration.plan.planning.prepared import (
 from migration.plan.planning.unrestarted import opted_in_already
 from migration.plan.search.moments import Policy
 from migration.plan.search.parts import Part
+from migration.plan.search.stage import Stage
 from migration.plan.search.unmovable import (
     held_without_claims,
     left_without_claims,
     uncreated_workloads,
 )
+from migration.plan.search.usable_nodes import UsableNodes
 from quotas.resource_quotas.scopes import Quota, devices_of_class, quota_of
 from quotas.resource_quotas.usage import OBJECT_COUNTS
 from translation.cluster.snapshot import QuotaPolicy, WideMapping
@@ -45,6 +51,12 @@ _UNCOUNTED: Final = (
 _REJECTED: Final = "with claims its pods would be rejected: {}"
 _CONVERT: Final = "apply what drawbridge quota convert prints for it, or"
 _REMOVE: Final = "take {} out, since DeviceQuotas count them, or"
+_NO_CLASS: Final = (
+    "the next pods of {} need its devices by {}, which no DeviceClass maps, neither today nor in this plan, so they would "
+    "find none once it is switched"
+)
+_ENDING_KINDS: Final = frozenset({"Pod", "Job"})
+"""Kinds whose pods end; the Job that starts others is known by itself."""
 
 
 def check_before_wave(
@@ -57,18 +69,25 @@ def check_before_wave(
         *(plan, wave, view, lambda wave: _drain_answer(prepared, question, plan, wave)),
         wide_mappings=cluster.wide_mappings,
         shortages=(*cluster.claim_shortages, *cluster.early_shortages),
-        in_vain=tuple(_nodes_in_vain(prepared, wave)),
+        in_vain=tuple(_nodes_in_vain(prepared, question, plan, wave)),
     )
 
 
 def _with_lines_of_wave(
-    prepared: PreparedCluster, question: PlanQuestion, plan: Plan, wave: Wave
+    prepared: PreparedCluster,
+    question: PlanQuestion,
+    plan: Plan,
+    wave: Wave,
+    further: Mapping[str, str] = {},
 ) -> PreparedCluster:
     """Return a cluster with the lines of ResourceQuotas that are too low with a wave.
 
     Those for devices are compared as the plan leaves them.
 
     Pods that were opted in before the plan need them from the first wave on.
+
+    Args:
+        further: Resource name to the DeviceClass that maps it, besides those of the plan.
     """
     counts = (entry for entry in prepared.cluster.claim_shortages if entry.line in OBJECT_COUNTS)
     planned = _with_planned_lines(question, plan, wave)
@@ -76,7 +95,7 @@ def _with_lines_of_wave(
         objects=question.objects,
         planned=planned,
         namespace=question.namespace,
-        mappings=plan.mapped_classes,
+        mappings={**plan.mapped_classes, **further},
         taken_back={mapping.device_class for mapping in _taken_back(prepared, plan)},
         version=question.version,
         rejects_uncounted=question.options.quota is QuotaPolicy.DENY,
@@ -91,15 +110,101 @@ def _with_lines_of_wave(
     return msgspec.structs.replace(prepared, cluster=cluster)
 
 
-def _nodes_in_vain(prepared: PreparedCluster, wave: Wave) -> Iterator[Held]:
-    """Yield the nodes of a wave that a plan would hold now, since next pods may use them, and would get no claims."""
+def _nodes_in_vain(
+    prepared: PreparedCluster, question: PlanQuestion, plan: Plan, wave: Wave
+) -> Iterator[Held]:
+    """Yield the nodes of a wave that next pods may use today, and not once it is switched.
+
+    A plan would hold them now, since claims of these pods are not created, or have a class map their key.
+    """
+    missing = _missing_mappings(prepared, question, plan)
+    if missing:
+        prepared = _with_lines_of_wave(prepared, question, plan, wave, missing)
     left = left_without_claims(
         prepared.cluster, uncreated_workloads(prepared.cluster), prepared.starting_workloads
     )
-    if left:
-        planner = prepared.planner(Policy(wave_nodes=len(wave.nodes), keep_free=0))
-        usable = planner.usable_later(prepared.stage(), wave.nodes)
-        yield from held_without_claims(left, [node.name for node in wave.nodes], usable.serving)
+    if not left and not missing:
+        return
+    planner = prepared.planner(Policy(wave_nodes=len(wave.nodes), keep_free=0))
+    usable = planner.usable_later(prepared.stage(), wave.nodes)
+    names = [node.name for node in wave.nodes]
+    unserved = tuple(held_without_claims(left, names, usable.serving))
+    yield from unserved
+    lost = _lost_nodes(prepared, _unmapped_workloads(prepared, plan, wave, missing), wave, usable)
+    for name, workloads in lost.items():
+        if all(entry.object != f"Node//{name}" for entry in unserved):
+            references = join_names([workload.key.reference for workload in workloads])
+            keys = {key for workload in workloads for key in workload.unmapped.keys() & missing}
+            reason = _NO_CLASS.format(references, join_names(sorted(keys)))
+            yield Held(object=f"Node//{name}", reason=reason, fix=AGAIN)
+
+
+def _missing_mappings(
+    prepared: PreparedCluster, question: PlanQuestion, plan: Plan
+) -> dict[str, str]:
+    """Return the mappings of names that a new plan would have, and this one has not: for pods that have come since."""
+    planned = {driver for wave in plan.waves for node in wave.nodes for driver in node.devices}
+    mappings = planned_mappings(
+        *(prepared.cluster.workloads, question.profiles),
+        drivers=planned | publishing_drivers(prepared.objects),
+        # Those that the plan holds keep their device plugin.
+        unmoved={entry.object for entry in plan.held},
+        opted_in=(),
+    )
+    return {key: name for key, name in mappings.items() if key not in plan.mapped_classes}
+
+
+def _unmapped_workloads(
+    prepared: PreparedCluster, plan: Plan, wave: Wave, missing: Mapping[str, str]
+) -> list[AssessedWorkload]:
+    """Return the native workloads with a name that no class maps, and with next pods that get no claims by a label."""
+    held_names = {entry.object for entry in plan.held}
+    stage = _stage_with(prepared.stage(), wave)
+    opted_out = opted_out_workloads(prepared.groups.values())
+    return [
+        workload
+        for workload in prepared.cluster.workloads
+        for reference in [workload.key.reference]
+        if not missing.keys().isdisjoint(workload.unmapped)
+        and reference not in held_names
+        and (reference in opted_out or not stage.has_moved(workload))
+    ]
+
+
+def _lost_nodes(
+    prepared: PreparedCluster,
+    workloads: Collection[AssessedWorkload],
+    wave: Wave,
+    usable: UsableNodes,
+) -> dict[str, list[AssessedWorkload]]:
+    """Return the nodes of a wave that workloads need with their device plugin, each with these.
+
+    That are the nodes of their pods, and all that they may use if no other one stays as it is.
+    """
+    names, live_nodes = {node.name for node in wave.nodes}, prepared.live_nodes
+    switched = prepared.stage().switched.union(names)
+    starting = prepared.starting_workloads
+    lost: dict[str, list[AssessedWorkload]] = {name: [] for name in sorted(names)}
+    for workload in workloads:
+        reference, kind = workload.key.reference, workload.key.kind
+        has_next = reference in starting or kind in RESTARTED_KINDS - {DAEMON_SET}
+        needed: set[str] = set()
+        if has_next or kind not in _ENDING_KINDS:
+            needed |= names.intersection(live_nodes[reference])
+        if has_next and (nodes := usable.serving(workload)) <= switched:
+            needed |= nodes & names
+        for name in needed:
+            lost[name].append(workload)
+    return {name: own for name, own in lost.items() if own}
+
+
+def _stage_with(stage: Stage, wave: Wave) -> Stage:
+    """Return a stage with the namespaces and workloads that a wave opts in."""
+    return msgspec.structs.replace(
+        stage,
+        opted_in=stage.opted_in.union(wave.namespaces),
+        selected=stage.selected | wave.labelled_workloads,
+    )
 
 
 def _taken_back(prepared: PreparedCluster, plan: Plan) -> tuple[WideMapping, ...]:
@@ -205,12 +310,7 @@ def _uncounted_quotas(
     if question.options.quota is not QuotaPolicy.DENY:
         return {}
     cluster, own = prepared.cluster, _workloads_of(prepared, wave)
-    stage = prepared.stage()
-    after = msgspec.structs.replace(
-        stage,
-        opted_in=stage.opted_in.union(wave.namespaces),
-        selected=stage.selected | wave.labelled_workloads,
-    )
+    after = _stage_with(prepared.stage(), wave)
     changed = set(plan.quota_namespaces(wave))
     files = {file for namespace in changed for file in plan.quotas.get(namespace, ())}
     quotas = _quotas_by_namespace(question, plan, files)
