@@ -2,7 +2,8 @@
 
 A pod belongs to the owner at the end of its chain of controllers: to a Deployment rather than to the
 ReplicaSet between them. A pod without a controller is a workload itself, and so is one that such a pod made, as an
-executor of Spark: it is no copy of the other.
+executor of Spark: it is no copy of the other. So is a StatefulSet without pods below an owner without a template, as of
+a stopped Notebook: its template alone says what the next pods request.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -80,12 +81,20 @@ def group_workloads(objects: Iterable[SourceObject], namespace: str) -> list[Wor
         if pod_path(source.api_version, source.kind) is not None or controller(source):
             by_key.setdefault(_key(source, namespace), source)
     pods: dict[OwnerKey, list[SourceObject]] = {}
+    stopped: dict[OwnerKey, list[OwnerKey]] = {}
     for key, source in by_key.items():
         if pod_path(source.api_version, source.kind) is None or source.kind == "PodTemplate":
             continue
-        members = pods.setdefault(_top_owner(key, by_key), [])
+        top = _top_owner(key, by_key)
+        members = pods.setdefault(top, [])
         if source.kind == "Pod" and not _has_ended(source):
             members.append(source)
+        elif source.kind == "StatefulSet" and not requested_pods(source):
+            stopped.setdefault(top, []).append(key)
+    for top, keys in stopped.items():
+        if not pods[top] and not _has_template(by_key.get(top)):
+            for key in keys:
+                pods.setdefault(key, [])
     return [
         Workload(key=key, owner=by_key.get(key), pods=tuple(members))
         for key, members in sorted(pods.items())
@@ -126,6 +135,10 @@ def controller(source: SourceObject) -> tuple[str, str] | None:
             if isinstance(kind, str) and isinstance(name, str) and kind != "Node":
                 return kind, name
     return None
+
+
+def _has_template(owner: SourceObject | None) -> bool:
+    return owner is not None and pod_path(owner.api_version, owner.kind) is not None
 
 
 def _has_ended(source: SourceObject) -> bool:

@@ -10,7 +10,7 @@ from allocator.simulation.simulate import simulate_in_order
 from migration.plan.search import placement
 from testing.documents import api_object, namespace, node, resource_quota
 from testing.migration import GPU, budget, plugin_node, running_job, workload
-from testing.plan import Objects, held_objects, planned, waves
+from testing.plan import Objects, held_objects, planned, script, waves
 
 SMALL: Final = {"nvidia.com/mig-1g.5gb": "1"}
 LARGE: Final = {"nvidia.com/mig-2g.10gb": "1"}
@@ -38,6 +38,8 @@ def later_pods(kind: str, limits: Mapping[str, str] = LARGE) -> Objects:
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
     if kind == "Deployment":
         return workload("later", limits, [])
+    if kind == "Notebook":
+        return stopped_notebook(limits)
     if kind == "CronJob":
         spec = {"schedule": "0 2 * * *", "jobTemplate": {"spec": {"template": template}}}
         return [{**api_object(kind, "later", "team", spec=spec), "apiVersion": "batch/v1"}]
@@ -48,6 +50,14 @@ def later_pods(kind: str, limits: Mapping[str, str] = LARGE) -> Objects:
     job["spec"]["completions"] = 1 if kind == "last" else 10
     job["status"] = {"active": 1, "succeeded": 0 if kind == "last" else 2}
     return [job, *pods]
+
+
+def stopped_notebook(limits: Mapping[str, str]) -> Objects:
+    """A Notebook of Kubeflow as its controller stops it."""
+    (stateful_set,) = workload("later", limits, [], kind="StatefulSet")
+    reference = {"apiVersion": "kubeflow.org/v1", "kind": "Notebook", "name": "later"}
+    stateful_set["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
+    return [api_object("Notebook", "later", "team", api_version="kubeflow.org/v1"), stateful_set]
 
 
 def fleet(*later: Mapping[str, Any], is_held: bool) -> list[Mapping[str, Any]]:
@@ -89,7 +99,13 @@ def parts(plan: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize(
     ("kind", "owner"),
-    [("CronJob", "CronJob"), ("suspended", "Job"), ("Deployment", "Deployment"), ("on", "Job")],
+    [
+        ("CronJob", "CronJob"),
+        ("suspended", "Job"),
+        ("Deployment", "Deployment"),
+        ("on", "Job"),
+        ("Notebook", "StatefulSet"),
+    ],
 )
 def test_a_namespace_is_held_where_no_wave_brings_devices_for_next_pods(
     tmp_path: Path, kind: str, owner: str
@@ -104,7 +120,7 @@ def test_a_namespace_is_held_where_no_wave_brings_devices_for_next_pods(
     assert ["Deployment/team/api"] == parts(plan)
 
 
-@pytest.mark.parametrize("kind", ["CronJob", "suspended", "Deployment"])
+@pytest.mark.parametrize("kind", ["CronJob", "suspended", "Deployment", "Notebook"])
 @pytest.mark.parametrize("wave_nodes", [1, 20])
 def test_a_namespace_waits_for_devices_of_next_pods(
     tmp_path: Path, kind: str, wave_nodes: int
@@ -273,7 +289,7 @@ def notes_on_next_pods(plan: Mapping[str, Any]) -> list[tuple[int, str]]:
     ]
 
 
-@pytest.mark.parametrize("kind", ["CronJob", "suspended", "Deployment"])
+@pytest.mark.parametrize("kind", ["CronJob", "suspended", "Deployment", "Notebook"])
 @pytest.mark.parametrize("options", [ONE_BY_ONE, ("--wave-nodes", 1)])
 def test_a_namespace_waits_for_devices_that_are_free_for_next_pods(
     tmp_path: Path, kind: str, options: Sequence[object]
@@ -283,6 +299,33 @@ def test_a_namespace_waits_for_devices_that_are_free_for_next_pods(
 
     assert [(["a"], []), (["b"], ["team"]), (["used"], [])] == waves(plan)
     assert [] == notes_on_next_pods(plan)
+
+
+def test_a_stopped_notebook_has_the_template_of_its_stateful_set(tmp_path: Path) -> None:
+    """The namespace was opted in with a node without free devices, and the plan did not name the Notebook."""
+    objects = free_nodes(*stopped_notebook(LARGE), free=["a"])
+
+    plan = planned(tmp_path, objects, *ONE_BY_ONE)
+
+    ((_, note),) = notes_on_next_pods(plan)
+    assert note.startswith(LACKS.format("Deployment/team/web, StatefulSet/team/later", 3))
+    # Its controller writes the template, and no script changes it.
+    assert [["Deployment/team/web"]] == [
+        [entry["object"] for entry in wave["workloads"]] for wave in plan["waves"][:1]
+    ]
+    assert not any("statefulset" in script(tmp_path, name) for name in ("switch", "rollback"))
+
+
+def test_a_stateful_set_of_a_notebook_that_runs_is_no_workload_by_itself(tmp_path: Path) -> None:
+    owner, stateful_set = stopped_notebook(LARGE)
+    stateful_set["spec"]["replicas"] = 1
+    pod = workload("later", LARGE, ["used"], kind="StatefulSet")[1]
+
+    plan = planned(tmp_path, free_nodes(owner, stateful_set, pod, free=["a"]), *ONE_BY_ONE)
+
+    names = {entry["object"] for wave in plan["waves"] for entry in wave["workloads"]}
+    assert "StatefulSet/team/later" not in names | held_objects(plan).keys()
+    assert "a pod of Notebook/team/later (unknown) uses" in held_objects(plan)["Node//used"]
 
 
 def test_a_note_names_next_pods_that_no_later_opt_in_would_serve(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from migration.cluster.evidence import list_at, mapping_at
-from migration.cluster.workloads import Workload
+from migration.cluster.workloads import Workload, controller
 
 _DIVISIBLE: Final = frozenset({"Deployment", "StatefulSet"})
 _WITHOUT_ROLLOUT: Final = frozenset({"ReplicaSet", "ReplicationController"})
@@ -36,13 +36,24 @@ def divisible_workloads(workloads: Iterable[Workload]) -> frozenset[str]:
     """Return the workloads that get claims by a label of their pod template, as `Kind/namespace/name`.
 
     A Job's template cannot change, a DaemonSet has pods on all nodes at once, and new pods of a paused
-    Deployment, or below a partition, keep the former template.
+    Deployment, or below a partition, keep the former template. That of a stopped Notebook is its controller's.
     """
     return frozenset(
         workload.key.reference
         for workload in workloads
         if workload.key.kind in _DIVISIBLE
         and not (workload.owner and _keeps_template(workload.owner.document))
+        and not is_started_by_others(workload)
+    )
+
+
+def is_started_by_others(workload: Workload) -> bool:
+    """Return True if a controller of another project starts its pods, as those of a stopped Notebook; no script changes it."""
+    return (
+        workload.key.kind == "StatefulSet"
+        and not workload.pods
+        and workload.owner is not None
+        and controller(workload.owner) is not None
     )
 
 

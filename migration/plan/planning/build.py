@@ -21,6 +21,7 @@ from migration.assessment.gates import check_shares
 from migration.assessment.quota_conversion import ConvertedQuota
 from migration.cluster.evidence import cluster_uid, text_map
 from migration.cluster.node_devices import NodeDevices, Source, with_renamed
+from migration.cluster.workloads import Workload
 from migration.plan.facts.confirmed import read_releases
 from migration.plan.facts.device_plugins import DevicePlugins, confirmed_labels
 from migration.plan.facts.driver_nodes import read_class_nodes, read_driver_nodes
@@ -48,6 +49,7 @@ from migration.plan.facts.quota_files import (
     with_uncounted_quotas,
     with_uncreated_surge,
 )
+from migration.plan.facts.rollouts import is_started_by_others
 from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.vendors import (
     LEAVE_POOL,
@@ -342,6 +344,7 @@ def _complete_wave(
 ) -> Wave:
     """Return a wave with its pods and the notes on them."""
     cluster, groups = prepared.cluster, prepared.groups
+    wave = _without_started_by_others(wave, groups)
     wave = with_uncounted_quotas(wave, quotas, cluster.workloads)
     wave = with_rollouts_above_budget(wave, cluster.replaced_lines, cluster.workloads, groups)
     wave = with_uncreated_surge(wave, cluster.claim_shortages)
@@ -355,6 +358,16 @@ def _complete_wave(
     wave = with_starting(wave, details, groups)
     wave = with_kept_keys(wave, cluster.workloads, prepared.ending.keys())
     return with_strays(wave, details, cluster, groups, unrestarted=unrestarted)
+
+
+def _without_started_by_others(wave: Wave, groups: Mapping[str, Workload]) -> Wave:
+    """Return a wave without the workloads that others start: the next pods get claims, and no script restarts them."""
+    workloads = tuple(
+        entry
+        for entry in wave.workloads
+        if entry.object not in groups or not is_started_by_others(groups[entry.object])
+    )
+    return msgspec.structs.replace(wave, workloads=workloads)
 
 
 # --- nodes ----------------------------------------------------------------------------------------
