@@ -424,6 +424,8 @@ async def test_a_slow_machine_is_no_fault_of_the_expression(
     monkeypatch.setattr("process.selectors.worker_process.MAX_SILENCE_S", 1.0)
     async with stand_in() as process:
         assert await process.says("stall") is None
+        # A new process may start slowly beside others.
+        monkeypatch.setattr("process.selectors.worker_process.MAX_SILENCE_S", 600.0)
         assert await process.says("honest") is True
 
 
