@@ -22,6 +22,8 @@ from migration.plan.search.stage import PlannedPod, PodKey, Stage, planned_pod
 
 _MOST: Final = 8
 """Pods that are counted at most."""
+_SHAPES: Final = 64
+"""Different next pods that are asked for at most, in the order of their workloads: each is simulated at every wave."""
 _NOTE: Final = "no device for one more pod of {} after this wave, {} today: one that a run, a rollout or an autoscaler adds waits {}"
 
 
@@ -44,13 +46,12 @@ class NextPod(NamedTuple):
         """Return the workload, as `Kind/namespace/name`."""
         return self.pod.key.workload
 
-    def is_in(self, parts: Iterable[Part]) -> bool:
-        """Return True if its workload gets claims with one of some parts."""
-        return any(
-            part.namespace == self.pod.namespace
-            and (part.completes or self.workload in part.workloads)
-            for part in parts
-        )
+
+def next_pods_of(entries: Iterable[NextPod], parts: Sequence[Part]) -> list[NextPod]:
+    """Return the next pods of workloads that get claims with one of some parts."""
+    whole = {part.namespace for part in parts if part.completes}
+    single = {workload for part in parts for workload in part.workloads}
+    return [entry for entry in entries if entry.pod.namespace in whole or entry.workload in single]
 
 
 def find_next_pods(
@@ -80,6 +81,8 @@ def find_next_pods(
             continue
         for entry in _next_pods(placer, workload):
             key = entry.shape, stage.moves(entry.pod)
+            if key not in numbers and len(numbers) >= _SHAPES:
+                continue
             if key not in numbers:
                 copies = [_copy(entry.pod, number) for number in range(_MOST)]
                 numbers[key] = len(placer.place_more(stage, placement, copies))

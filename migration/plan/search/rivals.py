@@ -8,7 +8,7 @@ import msgspec
 
 from findings.text import count_text, join_names
 from migration.plan.search.moments import CheckedMoment, Moment, Obstacle
-from migration.plan.search.next_pods import lacking_pods
+from migration.plan.search.next_pods import lacking_pods, next_pods_of
 from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.stage import PodKey, Stage
@@ -77,7 +77,7 @@ def next_pods_obstacle(
         after: The places of the pods after it.
         when: The moment of these places.
     """
-    entries = [entry for entry in moment.next_pods if entry.is_in(parts)]
+    entries = next_pods_of(moment.next_pods, parts)
     lacking = lacking_pods(placer, entries, when.stage, after)
     if not lacking:
         return None
@@ -99,9 +99,15 @@ def served_parts(
         stage: The stage at which all of these get claims.
         placement: The places of the pods.
     """
-    entries = [entry for entry in moment.next_pods if entry.is_in(parts)]
-    lacking = lacking_pods(placer, entries, stage, placement)
-    return tuple(part for part in parts if not any(entry.is_in((part,)) for entry in lacking))
+    lacking = lacking_pods(placer, next_pods_of(moment.next_pods, parts), stage, placement)
+    namespaces = {entry.pod.namespace for entry in lacking}
+    workloads = {entry.workload for entry in lacking}
+    return tuple(
+        part
+        for part in parts
+        if not (part.completes and part.namespace in namespaces)
+        and workloads.isdisjoint(part.workloads)
+    )
 
 
 def pods_have(pods: frozenset[PodKey], what: str) -> str:

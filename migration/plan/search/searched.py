@@ -19,7 +19,7 @@ from migration.plan.search.moments import (
     Policy,
     without_spare,
 )
-from migration.plan.search.next_pods import lacking_pods
+from migration.plan.search.next_pods import lacking_pods, next_pods_of
 from migration.plan.search.parts import AwaitedNodes, Part
 from migration.plan.search.placement import Placer
 from migration.plan.search.usable_nodes import NO_USER
@@ -61,7 +61,7 @@ class SearchedWaves(msgspec.Struct, frozen=True, kw_only=True):
         return sum(
             len(lacking_pods(placer, own, moment.stage_with(attempt), attempt.after))
             for moment, attempt in self.waves
-            if (own := [entry for entry in moment.next_pods if entry.is_in(attempt.parts)])
+            if (own := next_pods_of(moment.next_pods, attempt.parts))
         )
 
     def switched(self) -> frozenset[str]:
