@@ -438,7 +438,9 @@ def test_what_gitops_takes_over_after_a_plan_with_patches_stops_its_wave(tmp_pat
         "Namespace//team": "failed",
         "ResourceQuota/team/gpus": "failed",
     } == {name: state for name, (state, _) in states.items()}
-    assert states["Namespace//seen"][1].endswith("commit its patch of the folder kustomize")
+    assert states["Namespace//seen"][1].endswith(
+        "when the script that needs it asks for that, not earlier"
+    )
     assert "the folder kustomize has no patch of it" in states["Namespace//team"][1]
 
 

@@ -448,7 +448,9 @@ def _repository_text(plan: Plan, reference: str) -> str:
     kind, namespace, name = reference.split("/", 2)
     ways = []
     if kind != "ResourceQuota" or _is_converted(plan, namespace, name):
-        ways.append("commit its patch of the folder kustomize")
+        ways.append(
+            "commit its patch of the folder kustomize when the script that needs it asks for that, not earlier"
+        )
     for entry in plan.replaced_lines:
         if (kind, namespace, name) == ("ResourceQuota", entry.namespace, entry.name):
             lines = ", ".join(entry.lines)
