@@ -1,5 +1,6 @@
 """`drawbridge plan`: pods of DaemonSets that a drain leaves on their node, with their devices."""
 
+import copy
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -467,8 +468,9 @@ def test_a_node_that_cannot_be_spared_has_that_reason_beside_a_daemon_set(tmp_pa
 
 
 @pytest.mark.parametrize("is_held", [True, False])
+@pytest.mark.parametrize("has_waiting_pod", [True, False])
 def test_a_daemon_set_waits_for_a_node_of_its_pods_though_another_has_a_driver(
-    tmp_path: Path, *, is_held: bool
+    tmp_path: Path, *, has_waiting_pod: bool, is_held: bool
 ) -> None:
     """A node of an earlier plan was enough, and a pod that ended got nothing on its own any more."""
     done = [
@@ -480,7 +482,19 @@ def test_a_daemon_set_waits_for_a_node_of_its_pods_though_another_has_a_driver(
     refused = workload("bad", {GPU: "1.5"}, ["hami-0"], namespace="other") if is_held else []
     nodes = [hami_node("hami-0"), hami_node("hami-1"), *done]
 
-    plan = planned(tmp_path, [*nodes, namespace("team"), owner, pod, namespace("other"), *refused])
+    objects = [*nodes, namespace("team"), owner, pod, namespace("other"), *refused]
+    if has_waiting_pod:
+        waiting = copy.deepcopy(pod)
+        waiting["metadata"] |= {"name": "monitor-waiting", "uid": "waiting"}
+        waiting["status"] = {"phase": "Pending"}
+        del waiting["spec"]["nodeName"]
+        field = {"key": "metadata.name", "operator": "In", "values": ["hami-9"]}
+        required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        waiting["spec"]["affinity"] = affinity
+        objects.append(waiting)
+
+    plan = planned(tmp_path, objects)
 
     opted_in = [names for names, namespaces in waves(plan) if "team" in namespaces]
     assert ([] if is_held else [True]) == ["hami-0" in names for names in opted_in]

@@ -204,8 +204,9 @@ class UsableNodes:
                     entry = AwaitedNodes(nodes=nodes, workload=key.reference)
                     awaited[key.namespace] = (*awaited.get(key.namespace, ()), entry)
             if gets_claims and key.kind == DAEMON_SET and not stage.has_moved(workload):
-                homes = self._eligible.homes(workload)
-                has_use = "" in homes or not homes.isdisjoint(stage.switched)
+                # Pods that wait for nodes with a DRA driver lose nothing.
+                homes = self._eligible.homes(workload) - {""}
+                has_use = not homes.isdisjoint(stage.switched)
                 if homes and not has_use and self.serving(workload) - homes:
                     entry = AwaitedNodes(nodes=homes, workload=key.reference)
                     awaited[key.namespace] = (*awaited.get(key.namespace, ()), entry)
