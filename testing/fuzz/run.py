@@ -257,11 +257,21 @@ async def _ask(stand: Stand, call: Call, report: Report) -> Answer | None:
     What this process takes to make reviews and to look at answers does not count.
     """
     if len(call.bytes) < LARGE_BYTES:
-        return await stand.ask(call)
+        return await _answer(stand, call)
     _forget_peak()
     before_mib = _status_mib("VmRSS")
-    answer = await stand.ask(call)
+    answer = await _answer(stand, call)
     report.added_mib = max(report.added_mib, _status_mib("VmHWM") - before_mib)
+    return answer
+
+
+async def _answer(stand: Stand, call: Call) -> Answer | None:
+    """Return the answer to a call, made again as by a client if a slow machine has postponed it."""
+    answer = None
+    for _ in range(ATTEMPTS):
+        answer = await stand.ask(call)
+        if answer is None or b'"TooManyRequests"' not in answer.body:
+            break
     return answer
 
 
