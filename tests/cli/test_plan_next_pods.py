@@ -290,15 +290,16 @@ def notes_on_next_pods(plan: Mapping[str, Any]) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("kind", ["CronJob", "suspended", "Deployment", "Notebook"])
-@pytest.mark.parametrize("options", [ONE_BY_ONE, ("--wave-nodes", 1)])
-def test_a_namespace_waits_for_devices_that_are_free_for_next_pods(
-    tmp_path: Path, kind: str, options: Sequence[object]
+def test_next_pods_that_have_no_devices_until_a_later_wave_are_named(
+    tmp_path: Path, kind: str
 ) -> None:
-    """It was opted in with a node, its own pods took all devices there, and the next ones waited without a word."""
-    plan = planned(tmp_path, free_nodes(*later_pods(kind), free=["a", "b"]), *options)
+    """Its own pods took all devices of the nodes that were switched, and the next ones waited without a word."""
+    plan = planned(tmp_path, free_nodes(*later_pods(kind), free=["a", "b"]), *ONE_BY_ONE)
 
-    assert [(["a"], []), (["b"], ["team"]), (["used"], [])] == waves(plan)
-    assert [] == notes_on_next_pods(plan)
+    assert [["a"], ["b"], ["used"]] == [names for names, _ in waves(plan)]
+    ((number, note),) = notes_on_next_pods(plan)
+    assert (1, True) == (number, "/team/later" in note)
+    assert note.endswith("waits until wave 2")
 
 
 def test_a_stopped_notebook_has_the_template_of_its_stateful_set(tmp_path: Path) -> None:

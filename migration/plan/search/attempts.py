@@ -24,9 +24,7 @@ from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.rivals import (
     OPT_IN_FIRST,
-    next_pods_obstacle,
     pods_obstacle,
-    served_parts,
     with_rivals,
 )
 from migration.plan.search.sizes import largest_fitting, numbers_to_try, share_of_wave
@@ -51,7 +49,6 @@ class WaveSearch:
     Attributes:
         obstacle: The last one that was met; None where all fitted.
         lacks_spare: True if the last call of `find` met one for want of a node to spare.
-        lacks_next: True if a call of `find` met one for want of devices for next pods.
     """
 
     def __init__(
@@ -67,7 +64,6 @@ class WaveSearch:
         """
         self.obstacle: Obstacle | None = None
         self.lacks_spare = False
-        self.lacks_next = False
         self._placer = placer
         self._policy = policy
         self._stops = stops
@@ -121,7 +117,7 @@ class WaveSearch:
             nodes, during = attempt.nodes, attempt.during
         before = during.after(moment.placement) if during is not None else moment.placement
         names = frozenset(entry.node.name for entry in nodes)
-        for part in self._served_parts(moment, names, before)[:_TRIED_PARTS]:
+        for part in self._parts_with(moment, names)[:_TRIED_PARTS]:
             if self._stops():
                 break
             larger = self._switch(moment, nodes, before, (part,))
@@ -369,7 +365,7 @@ class WaveSearch:
             before = during.after(moment.placement)
         tried: dict[int, Attempt | None] = {}
         met: dict[int, Obstacle] = {}
-        parts = self._served_parts(moment, names, before)
+        parts = self._parts_with(moment, names)
         share = min(share, len(parts))
 
         def fits(number: int) -> bool:
@@ -415,19 +411,6 @@ class WaveSearch:
         ]
         return tuple(sorted(parts, key=lambda part: part.namespace not in bound))
 
-    def _served_parts(
-        self, moment: Moment, names: frozenset[str], before: Placement
-    ) -> tuple[Part, ...]:
-        """Return the parts of `_parts_with` with devices for their next pods beside the pods of the drain."""
-        parts = self._parts_with(moment, names)
-        if not self._policy.serves_next:
-            return parts
-        # Pods that get claims take further devices, so this is the most that there may be.
-        stage = stage_after(moment.stage, names, parts)
-        served = served_parts(self._placer, moment, parts, stage, before)
-        self.lacks_next |= len(served) < len(parts)
-        return served
-
     def _share(self, moment: Moment, nodes: Sequence[Candidate]) -> int:
         """Return the number of parts that a wave should opt in: before the nodes with work that come last, all."""
         without_work = [entry for entry in moment.nodes if not entry.has_work]
@@ -466,9 +449,6 @@ class WaveSearch:
         what = filter(None, ("{} switched" if names else "", opted_in))
         when = CheckedMoment(f"with {' and '.join(what)}", names, stage, before)
         obstacle = self._check(moment, after, when)
-        if obstacle is None and self._policy.serves_next:
-            obstacle = next_pods_obstacle(self._placer, moment, parts, after, when)
-            self.lacks_next |= obstacle is not None
         return after, obstacle or self._check_loss(moment, after, when)
 
     def _check(self, moment: Moment, placement: Placement, when: CheckedMoment) -> Obstacle | None:

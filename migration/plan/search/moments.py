@@ -10,7 +10,6 @@ import msgspec
 from findings.text import join_names
 from migration.plan.model.plan import PlannedNode
 from migration.plan.search.couplings import IdleWorkload
-from migration.plan.search.next_pods import NextPod
 from migration.plan.search.parts import AwaitedNodes, Part
 from migration.plan.search.placement import Placement
 from migration.plan.search.stage import PodKey, Stage
@@ -101,8 +100,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             makes none wait for work.
         leaves_work: Nodes with work have no wave.
         leaves_endless: Nodes with a pod that does not end by itself have no wave.
-        serves_next: A namespace waits for a wave after which the next pods of its workloads have devices, where there are
-            some for these today.
     """
 
     wave_nodes: int
@@ -111,7 +108,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     notes_loss: bool = False
     leaves_work: bool = False
     leaves_endless: bool = False
-    serves_next: bool = False
 
     @property
     def tried_losses(self) -> int:
@@ -140,12 +136,6 @@ def policies_in_order(policy: Policy) -> tuple[Policy, ...]:
     pair = (with_spare(policy), policy)
     left: tuple[dict[str, bool], ...] = ({"leaves_work": True}, {"leaves_endless": True}, {})
     return tuple(msgspec.structs.replace(entry, **flags) for flags in left for entry in pair)
-
-
-def serving_next(policies: Sequence[Policy]) -> tuple[Policy, ...]:
-    """Return policies that have namespaces wait for devices for next pods, and then the same without that."""
-    first = (msgspec.structs.replace(policy, serves_next=True) for policy in policies)
-    return (*first, *policies)
 
 
 def without_spare(policy: Policy) -> Policy:
@@ -226,7 +216,6 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         usable: Workload to the nodes that its pods may use, be it by claims or by device keys.
         awaited: Namespace to the nodes that it waits for before it is opted in as a whole.
         idle: The workloads that start pods later.
-        next_pods: The next pods that get claims, of workloads with pods to come, where there are devices for these today.
     """
 
     stage: Stage
@@ -239,7 +228,6 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     usable: Mapping[str, frozenset[str]] = {}
     awaited: Mapping[str, Sequence[AwaitedNodes]] = {}
     idle: tuple[IdleWorkload, ...] = ()
-    next_pods: tuple[NextPod, ...] = ()
 
     def awaiting(self, part: Part, nodes: frozenset[str]) -> tuple[AwaitedNodes, ...]:
         """Return the nodes that a part has to wait for, though some nodes are switched as well."""

@@ -16,7 +16,6 @@ from migration.assessment.capacity import build_pods, build_templates
 from migration.assessment.outcomes import AssessedWorkload
 from migration.cluster.equivalence import device_pod, pod_shape
 from migration.plan.facts.volumes import on_reachable_nodes
-from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.stage import PlannedPod, PodKey, Stage, planned_pod
 
@@ -33,25 +32,16 @@ class NextPod(NamedTuple):
     Attributes:
         shape: All that its devices depend on; equal for equal pods.
         today: The number of such pods that there are free devices for before the first wave, `_MOST` at most.
-        is_awaited: It comes later than the plan, and gets claims.
     """
 
     pod: PlannedPod
     shape: bytes
     today: int = 0
-    is_awaited: bool = False
 
     @property
     def workload(self) -> str:
         """Return the workload, as `Kind/namespace/name`."""
         return self.pod.key.workload
-
-
-def next_pods_of(entries: Iterable[NextPod], parts: Sequence[Part]) -> list[NextPod]:
-    """Return the next pods of workloads that get claims with one of some parts."""
-    whole = {part.namespace for part in parts if part.completes}
-    single = {workload for part in parts for workload in part.workloads}
-    return [entry for entry in entries if entry.pod.namespace in whole or entry.workload in single]
 
 
 def find_next_pods(
@@ -74,10 +64,9 @@ def find_next_pods(
     next_pods: list[NextPod] = []
     for workload in workloads:
         reference = workload.key.reference
-        is_starting = reference in starting
         if workload.result is None or reference in placer.not_counted:
             continue
-        if not is_starting and workload.key.kind != "Deployment":
+        if reference not in starting and workload.key.kind != "Deployment":
             continue
         for entry in _next_pods(placer, workload):
             key = entry.shape, stage.moves(entry.pod)
@@ -86,9 +75,8 @@ def find_next_pods(
             if key not in numbers:
                 copies = [_copy(entry.pod, number) for number in range(_MOST)]
                 numbers[key] = len(placer.place_more(stage, placement, copies))
-            is_awaited = is_starting and entry.pod.has_claims and not stage.moves(entry.pod)
             if numbers[key]:
-                next_pods.append(entry._replace(today=numbers[key], is_awaited=is_awaited))
+                next_pods.append(entry._replace(today=numbers[key]))
     return tuple(next_pods)
 
 

@@ -1,15 +1,12 @@
 """Pods without devices at a moment, and the pods that wait today and have devices in their place. Pure."""
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from findings.text import count_text, join_names
 from migration.plan.search.moments import CheckedMoment, Moment, Obstacle
-from migration.plan.search.next_pods import lacking_pods, next_pods_of
-from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.stage import PodKey, Stage
 
@@ -59,55 +56,6 @@ def pods_obstacle(
             before=when.before,
         )
     return None
-
-
-def next_pods_obstacle(
-    placer: Placer,
-    moment: Moment,
-    parts: Sequence[Part],
-    after: Placement,
-    when: CheckedMoment,
-) -> Obstacle | None:
-    """Return the obstacle in next pods of parts that lack devices once these get claims; None if all have some.
-
-    Args:
-        placer: Places the pods.
-        moment: The moment before the wave.
-        parts: The parts that get claims with it.
-        after: The places of the pods after it.
-        when: The moment of these places.
-    """
-    entries = next_pods_of(moment.next_pods, parts)
-    lacking = lacking_pods(placer, entries, when.stage, after)
-    if not lacking:
-        return None
-    names = join_names(sorted({entry.workload for entry in lacking}))
-    problem = f"the next pods of {names} have no devices"
-    nodes = tuple(sorted(when.nodes))
-    return Obstacle(moment=when.text, nodes=nodes, problem=problem, fix=_FREE_DEVICES)
-
-
-def served_parts(
-    placer: Placer, moment: Moment, parts: tuple[Part, ...], stage: Stage, placement: Placement
-) -> tuple[Part, ...]:
-    """Return the parts with devices for their next pods at a stage.
-
-    Args:
-        placer: Places the pods.
-        moment: The moment before the wave.
-        parts: The parts.
-        stage: The stage at which all of these get claims.
-        placement: The places of the pods.
-    """
-    lacking = lacking_pods(placer, next_pods_of(moment.next_pods, parts), stage, placement)
-    namespaces = {entry.pod.namespace for entry in lacking}
-    workloads = {entry.workload for entry in lacking}
-    return tuple(
-        part
-        for part in parts
-        if not (part.completes and part.namespace in namespaces)
-        and workloads.isdisjoint(part.workloads)
-    )
 
 
 def pods_have(pods: frozenset[PodKey], what: str) -> str:

@@ -19,7 +19,6 @@ from migration.plan.search.moments import (
     Policy,
     without_spare,
 )
-from migration.plan.search.next_pods import lacking_pods, next_pods_of
 from migration.plan.search.parts import AwaitedNodes, Part
 from migration.plan.search.placement import Placer
 from migration.plan.search.usable_nodes import NO_USER
@@ -47,22 +46,12 @@ class SearchedWaves(msgspec.Struct, frozen=True, kw_only=True):
         end: The moment after the last wave.
         obstacle: The obstacle to the next wave; None if everything has a wave.
         lacked_spare: Something was tried in vain for want of a node to spare.
-        lacked_next: A namespace has waited for want of devices for next pods.
     """
 
     waves: tuple[tuple[Moment, Attempt], ...]
     end: Moment
     obstacle: Obstacle | None
     lacked_spare: bool = False
-    lacked_next: bool = False
-
-    def unserved_next(self, placer: Placer) -> int:
-        """Return the number of next pods that lack devices once their workload is opted in, though there are some today."""
-        return sum(
-            len(lacking_pods(placer, own, moment.stage_with(attempt), attempt.after))
-            for moment, attempt in self.waves
-            if (own := next_pods_of(moment.next_pods, attempt.parts))
-        )
 
     def switched(self) -> frozenset[str]:
         """Return the nodes of all waves."""
@@ -108,26 +97,22 @@ def search_policies(
         placer: Places the pods.
         losses: The losses of nodes that waves are tried with.
         moment: The moment before the first wave.
-        policies: The policies; those that serve next pods first.
+        policies: The policies.
         progress: Follows the search.
     """
     total = len(moment.nodes)
     waves: list[tuple[Moment, Attempt]] = []
     obstacle: Obstacle | None = None
     lacked_spare = False
-    lacked_next = False
     fails_alike: Policy | None = None
     for policy in policies:
         if policy == fails_alike or policy.leaves_nothing(moment.nodes):
             continue
-        if policies[0].serves_next and not policy.serves_next and not lacked_next:
-            break  # Without that it fails like those before.
         obstacle = None
         search = WaveSearch(placer, policy, losses, progress.stops)
         while (moment.nodes or moment.parts) and not progress.stops():
             attempt = search.find(moment)
             lacked_spare |= search.lacks_spare
-            lacked_next |= search.lacks_next
             if attempt is None:
                 obstacle = search.explained(moment)
                 # Where no node to spare was missed, nothing fits without one, either.
@@ -142,7 +127,6 @@ def search_policies(
         end=moment,
         obstacle=obstacle,
         lacked_spare=lacked_spare,
-        lacked_next=lacked_next,
     )
 
 

@@ -27,7 +27,6 @@ from migration.plan.search.moments import (
     PlanProgress,
     Policy,
     policies_in_order,
-    serving_next,
 )
 from migration.plan.search.next_pods import find_next_pods
 from migration.plan.search.parts import AwaitedNodes, Part, divide, servable_parts
@@ -161,14 +160,10 @@ class Planner:
         next_pods = find_next_pods(
             *(self._placer, self._workloads, self._starting, begin.stage, begin.placement)
         )
-        awaited_pods = tuple(entry for entry in next_pods if entry.is_awaited)
-        begin = msgspec.structs.replace(begin, next_pods=awaited_pods)
         search = self._searched(begin, start.selected, progress)
         useful = self._without_useless_nodes(begin, search, progress)
         if not progress.stops():
-            serves_next = bool(awaited_pods) and not useful.unserved_next(self._placer)
-            policy = msgspec.structs.replace(self._policy, serves_next=serves_next)
-            repeating = WaveSearch(self._placer, policy, self._losses, progress.stops)
+            repeating = WaveSearch(self._placer, self._policy, self._losses, progress.stops)
             useful = completed(useful, repeating, self._policy.wave_nodes)
         today = self._losses.today_note(keeps_spare=useful.keeps_spare())
         notes = (today, suspended_text(self._workloads))
@@ -305,33 +300,10 @@ class Planner:
     def _searched(
         self, begin: Moment, selected: Collection[str], progress: PlanProgress
     ) -> SearchedWaves:
-        """Return the best waves; the arguments are those of `_search_in_parts`.
-
-        A namespace waits for devices for its next pods where that is of use, and holds nothing.
-        """
-        if not begin.next_pods:
-            return self._searched_with(begin, selected, self._policies, progress)
-        waiting = self._searched_with(begin, selected, serving_next(self._policies), progress)
-        if not waiting.lacked_next or progress.stops():
-            return waiting
-        if waiting.is_whole() and not waiting.unserved_next(self._placer):
-            return waiting
-        others = self._searched_with(begin, selected, self._policies, progress)
-        return self._better(others, waiting)
-
-    def _searched_with(
-        self,
-        begin: Moment,
-        selected: Collection[str],
-        policies: Sequence[Policy],
-        progress: PlanProgress,
-    ) -> SearchedWaves:
-        """Return the waves of some policies, without a node to spare if something were held for it."""
-        search = self._search_in_parts(begin, selected, policies, progress)
+        """Return the waves of all policies, without a node to spare if something were held for it."""
+        search = self._search_in_parts(begin, selected, self._policies, progress)
         if search.lacked_spare and self._policy.notes_loss and not search.is_whole():
-            serves_next = policies[0].serves_next
-            single = serving_next((self._policy,)) if serves_next else (self._policy,)
-            without = self._search_in_parts(begin, selected, single, progress)
+            without = self._search_in_parts(begin, selected, (self._policy,), progress)
             search = self._better(search, without)
         return search
 
@@ -384,12 +356,11 @@ class Planner:
         }
 
     def _better(self, first: SearchedWaves, second: SearchedWaves) -> SearchedWaves:
-        """Return the search that leaves fewer pods without claims, then that with more nodes, with next pods, with one to spare."""
+        """Return the search that leaves fewer pods without claims, then that with more nodes, with one to spare."""
 
-        def rank(search: SearchedWaves) -> tuple[int, int, int, bool]:
+        def rank(search: SearchedWaves) -> tuple[int, int, bool]:
             left = sum(workload.pods for workload in self._left_behind(search.end.stage))
-            unserved = search.unserved_next(self._placer)
-            return -left, len(search.switched()), -unserved, search.keeps_spare()
+            return -left, len(search.switched()), search.keeps_spare()
 
         return second if rank(second) > rank(first) else first
 
@@ -411,9 +382,7 @@ class Planner:
             nodes=tuple(entry for entry in begin.nodes if entry.node.name not in useless),
             parts=search.begin_parts(),
         )
-        serves_next = begin.next_pods and not search.unserved_next(self._placer)
-        policies = serving_next(self._policies) if serves_next else self._policies
-        again = search_policies(self._placer, self._losses, rest, policies, progress)
+        again = search_policies(self._placer, self._losses, rest, self._policies, progress)
         again = msgspec.structs.replace(again, obstacle=search.obstacle or again.obstacle)
         is_useful = not self._useless_nodes(begin, again) & again.switched()
         if is_useful and len(again.end.parts) <= len(search.end.parts):
@@ -429,7 +398,7 @@ class Planner:
             self._placer,
             self._losses,
             msgspec.structs.replace(end, nodes=useful),
-            policies,
+            self._policies,
             progress,
         )
         return SearchedWaves(
