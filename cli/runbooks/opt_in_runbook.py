@@ -163,7 +163,7 @@ def has_prepared_patches(plan: Plan) -> bool:
 
 def commit_line(step: str) -> str:
     """Return the command that asks a person for the patches of a step."""
-    text = f"commit kustomize/{step} of the plan to your repository now, and not before this script asks for it; this waits for it"
+    text = f"commit kustomize/{step} of the plan to your repository now, unless that is done; this waits for it"
     return f"echo {quoted(text)}"
 
 
