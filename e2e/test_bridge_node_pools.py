@@ -57,6 +57,7 @@ def pools(cluster: Access, installed_bridge: Bridge, nodes: list[str]) -> Iterat
 
     cluster.wait_for("allocatorownerships", "default", until=is_in_force, timeout_s=TIMEOUT_S)
     yield by_pool
+    installed_bridge.leave()  # Stories of other files take the Lease for themselves.
     cluster.delete("allocatorownerships", "default")
 
 

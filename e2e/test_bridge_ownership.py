@@ -154,6 +154,7 @@ def account() -> list[Object]:
 @pytest.fixture(scope="module")
 def claims(cluster: Access) -> Iterator[Claims]:
     """Claims behind the fence of one driver; the Lease is held by `sidecar-1`."""
+    cluster.tend = lambda: None  # A sidecar that is started again would take the Lease.
     cluster.apply([*account(), lease("sidecar-1")])
     if cluster.find("validatingadmissionpolicy", FENCE) is None:
         cluster.kubectl("create", "-f", ROOT / "manifests" / "bridge" / "fence.yaml")
