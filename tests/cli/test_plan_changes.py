@@ -243,8 +243,7 @@ def test_what_was_changed_since_the_plan_stops_its_wave(
     assert message in before(tmp_path, objects)[subject]
 
 
-@pytest.mark.parametrize("label", [None, "true"])
-def test_what_the_wave_has_changed_itself_is_right(tmp_path: Path, label: str | None) -> None:
-    failed = before(tmp_path, cluster(quota(), label=label))
+def test_what_the_wave_has_changed_itself_is_right(tmp_path: Path) -> None:
+    failed = before(tmp_path, cluster(quota()))
 
     assert not {"ResourceQuota/team/gpus", "Namespace//team"} & set(failed)

@@ -1,0 +1,56 @@
+"""Checks of the labels that opt namespaces in: none has its label before its wave. Pure.
+
+A repository gives namespaces their labels too early where the patches of all waves are committed at once.
+"""
+
+import shlex
+from collections.abc import Iterator
+from typing import Final
+
+from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
+from migration.cluster.evidence import text_map
+from migration.plan.checks.checks import Check, ClusterView, failed_check
+from migration.plan.model.plan import Plan, Wave
+
+_EARLY: Final = (
+    f"label {TRANSLATE_LABEL} is {{}} already, before wave {{}} opts it in: new pods get claims before the nodes for these are "
+    "switched; set it back ({}; in your repository if it is there), or plan again from a new snapshot"
+)
+_RANKS: Final = {TRANSLATE_SELECTED: 1, "true": 2}
+"""The values that opt in; the second one opts in more pods."""
+
+
+def check_early_labels(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
+    """Yield a failed check for each namespace that has more pods opted in than before its next wave.
+
+    Args:
+        plan: The whole plan.
+        wave: The wave that is to begin.
+        view: The cluster.
+    """
+    next_waves: dict[str, Wave] = {}
+    for later in plan.waves[plan.waves.index(wave) :]:
+        for namespace in later.opted_in:
+            next_waves.setdefault(namespace, later)
+    for namespace, later in next_waves.items():
+        document = view.find("Namespace", namespace)
+        value = text_map(document, "metadata", "labels").get(TRANSLATE_LABEL)
+        # A wave without nodes may have its own labels, and any other value than its own fails as changed.
+        if later is wave and (not wave.nodes or value != _label_of(wave, namespace)):
+            continue
+        former = later.former_labels.get(namespace)
+        if _RANKS.get(str(value), 0) > _RANKS.get(str(former), 0):
+            message = _EARLY.format(value, later.wave, _former_label(namespace, former))
+            yield failed_check(f"Namespace//{namespace}", message)
+
+
+def _label_of(wave: Wave, namespace: str) -> str:
+    """Return the value that a wave sets."""
+    return "true" if namespace in wave.namespaces else TRANSLATE_SELECTED
+
+
+def _former_label(namespace: str, value: str | None) -> str:
+    """Return the command that sets a label back."""
+    change = f"{TRANSLATE_LABEL}-" if value is None else f"{TRANSLATE_LABEL}={value}"
+    overwrite = () if value is None else ("--overwrite",)
+    return shlex.join(("kubectl", "label", "namespace", namespace, change, *overwrite))
