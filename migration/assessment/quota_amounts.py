@@ -249,7 +249,7 @@ def divide_amount(
         with_lines: The classes that have a line of their own already, whose use is no part of the old line.
         mapped: The classes whose claims the old line counts itself, so that their part is no line.
     """
-    if use is None or len(classes) == 1 or not amount.is_whole:
+    if use is None or len(classes) <= 1 or not amount.is_whole:
         return dict.fromkeys(classes, amount)
     total = int(amount)
     sharing = [name for name in classes if name not in with_lines]

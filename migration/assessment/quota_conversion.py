@@ -134,6 +134,7 @@ def convert_quotas(
     later_mappings: Mapping[str, str] = {},
     absent: Collection[str] = (),
     left_lines: Collection[tuple[str, str]] = (),
+    unclaimed: Mapping[str, Collection[str]] = {},
 ) -> list[ConvertedQuota]:
     """Return each quota with device keys, in order.
 
@@ -150,6 +151,7 @@ def convert_quotas(
             that the objects have.
         absent: The DeviceClasses that are nowhere in the cluster, which get no part where a key may become devices of others.
         left_lines: Namespaces, each with a line of a class that their quotas do not get.
+        unclaimed: Namespace to the DeviceClasses of native pods that keep their keys, which get no part of these.
     """
     mappings = {**later_mappings, **_class_mappings(objects)}
     snapshot = TranslationSnapshot(profiles=profiles)
@@ -192,7 +194,8 @@ def convert_quotas(
             if reason or isinstance(amount, InvalidAmount):
                 missing[line] = reason
                 continue
-            own_classes = _asked_classes(present_classes(counted[key], absent), key, used, options)
+            claimed = _claimed_classes(counted[key], key, mappings, unclaimed.get(place, ()))
+            own_classes = _asked_classes(present_classes(claimed, absent), key, used, options)
             mapped = {name for name in own_classes if mappings.get(name) == key}
             divided = divide_amount(
                 *(amount, own_classes, used.of(key) if used else None),
@@ -320,6 +323,13 @@ def _classes_with_lines(source: SourceObject, classes: Iterable[str]) -> frozens
     """Return the classes that a quota has a line for already."""
     hard = _hard(source)
     return frozenset(name for name in classes if devices_of_class(name) in hard)
+
+
+def _claimed_classes(
+    classes: Iterable[str], key: str, mappings: Mapping[str, str], unclaimed: Collection[str]
+) -> list[str]:
+    """Return the classes of a key that claims may have, or pods by the key."""
+    return [name for name in classes if mappings.get(name) == key or name not in unclaimed]
 
 
 def _asked_classes(

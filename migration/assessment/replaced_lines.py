@@ -130,6 +130,7 @@ def convert_plan_quotas(
     left_namespaces: Collection[str] = (),
     absent: Collection[str] = (),
     left_lines: Collection[tuple[str, str]] = (),
+    unclaimed: Mapping[str, Collection[str]] = {},
 ) -> tuple[ConvertedQuota, ...]:
     """Return the quotas of a cluster as a plan leaves them; other arguments as of `convert_quotas`.
 
@@ -145,6 +146,7 @@ def convert_plan_quotas(
             later_mappings=later_mappings,
             absent=absent,
             left_lines=left_lines,
+            unclaimed=unclaimed,
         )
         if quota.object.split("/")[1] not in left_namespaces
     )

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from findings.text import join_names, reference_text
+from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import class_names
 from migration.assessment.claim_counts import ClaimShortage, surge_pods
 from migration.assessment.device_lines import DeviceLines
@@ -16,6 +17,7 @@ from migration.cluster.evidence import mapping_at
 from migration.cluster.workloads import Workload
 from migration.plan.model.plan import QuotaLines, Wave, is_name, is_namespace
 from quotas.resource_quotas.scopes import devices_of_class
+from quotas.resource_quotas.usage import class_devices
 
 
 def quota_files(quotas: Iterable[ConvertedQuota]) -> dict[str, tuple[str, ...]]:
@@ -204,6 +206,29 @@ def early_left(
         for entry in lines.shortages
         if entry.is_added and entry.stops_pods and entry.namespace in {*early} - moved
     )
+
+
+def unclaimed_classes(
+    cluster: AssessedCluster, mappings: Mapping[str, str], opted_in: Collection[str]
+) -> dict[str, set[str]]:
+    """Return namespace to the DeviceClasses of its native pods with lasting keys, without those of claims.
+
+    No class maps their keys, so the namespace is not opted in as a whole, and the line of the key goes on to count them.
+
+    Args:
+        cluster: The cluster.
+        mappings: Resource name to the DeviceClass that the plan has map it.
+        opted_in: The namespaces that are opted in today.
+    """
+    native: dict[str, set[str]] = {}
+    claimed: dict[str, set[str]] = {}
+    for (namespace, _), claim in cluster.state.claims.items():
+        claimed.setdefault(namespace, set()).update(class_devices([claim]))
+    for workload in cluster.workloads:
+        namespace = workload.key.namespace
+        is_kept = namespace not in opted_in and not workload.unmapped.keys() <= mappings.keys()
+        (native if is_kept else claimed).setdefault(namespace, set()).update(class_names(workload))
+    return {namespace: own - claimed.get(namespace, set()) for namespace, own in native.items()}
 
 
 def with_lines_of_use(

@@ -37,6 +37,7 @@ from migration.plan.facts.quota_files import (
     early_left,
     early_quota_namespaces,
     removable_lines,
+    unclaimed_classes,
     with_lines_of_use,
 )
 from migration.plan.facts.ready_pods import node_of
@@ -290,6 +291,9 @@ def planned_quotas(
         left_namespaces=native_namespaces(cluster.workloads),
         absent=absent_classes(cluster.workloads, cluster.state, question.profiles.values()),
         left_lines=left_lines,
+        unclaimed=unclaimed_classes(
+            cluster, mappings, labelled_namespaces(question.objects, "true")
+        ),
     )
 
 
