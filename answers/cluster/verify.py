@@ -75,7 +75,7 @@ class UnpublishedDevice(msgspec.Struct, frozen=True, kw_only=True):
     device: str
 
 
-class VerifyAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class VerifyAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The document of `drawbridge verify -o json`.
 
     Attributes:
@@ -83,11 +83,13 @@ class VerifyAnswer(msgspec.Struct, frozen=True, kw_only=True):
         violations: The violations in the order of their writes, or by claim.
         unpublished: The allocated devices that nothing publishes, by claim, which are no violation; none for
             an audit log.
+        doubled_nodes: The nodes with devices that a device plugin and a DRA driver both hand out.
     """
 
     allocations: int
     violations: tuple[Violation, ...]
     unpublished: tuple[UnpublishedDevice, ...] = ()
+    doubled_nodes: tuple[str, ...] = ()
 
 
 class Verification:

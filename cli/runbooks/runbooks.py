@@ -458,7 +458,7 @@ def _verify(plan: Plan, wave: Wave, verify: str, residue: str) -> Iterator[str]:
     last = len(plan.waves)
     yield head(f"Wave {wave.wave} of {last}, after it: checks, and changes nothing.")
     yield f'{verify} --wave "$here" --wait={WAVE_TIMEOUT}'
-    yield "drawbridge verify --live"
+    yield verify
     yield from (f"echo {quoted(f'by hand: {text}')}" for text in _lowered_lines(plan, wave))
     if wave.wave == last:
         yield residue

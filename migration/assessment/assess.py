@@ -287,7 +287,7 @@ def complete_assessment(
     legacy_nodes = {node.node for node in cluster.nodes if node.legacy}
     keys_on = legacy_keys(cluster.nodes, cluster.sliced)
     blockers = (
-        *check_doubled(cluster.nodes, cluster.state.nodes),
+        *check_doubled(cluster.nodes),
         *find_blockers(
             cluster.workloads,
             capacity,

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kube.api.core import Node
 from migration.assessment.blockers import Blocker
 from migration.cluster.node_devices import NodeDevices, doubled_nodes
 
@@ -14,9 +13,9 @@ DOUBLED_FIX: Final = (
 )
 
 
-def check_doubled(devices: Iterable[NodeDevices], nodes: Iterable[Node]) -> Iterator[Blocker]:
+def check_doubled(devices: Iterable[NodeDevices]) -> Iterator[Blocker]:
     """Yield a blocker for nodes with devices of two systems."""
-    if names := doubled_nodes(devices, nodes):
+    if names := doubled_nodes(devices):
         yield Blocker(
             code="handedOutTwice",
             message=DOUBLED,

@@ -91,6 +91,7 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
         replicas: The times that its device plugin offers each GPU under the name of whole ones.
         mig_size: The size of the MIG devices that its device plugin offers under that name, such as `1g.5gb`; empty if
             these are GPUs.
+        is_doubled: A device plugin and a DRA driver both hand out its devices.
     """
 
     node: str
@@ -100,6 +101,7 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
     is_unreadable: bool = False
     replicas: int = 1
     mig_size: str = ""
+    is_doubled: bool = False
 
 
 class _Registered(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,11 +189,12 @@ def _node(
     if legacy:
         # A driver for other devices, such as NICs, takes none over from a legacy system.
         device_count = _count_published({device.key for device in legacy}, device_counts, profiles)
+    allocatable = node.status.allocatable or {}
     if device_count:
-        allocatable = node.status.allocatable or {}
         if source is Source.HAMI and not any(allocatable.get(key, ZERO) for key in gpu_names):
             legacy = ()  # HAMi has left the node, and its annotation stays.
         source = Source.MIXED if legacy else Source.DRA
+    offering = {*gpu_names, *(device.key for device in legacy)} if legacy else set[str]()
     keys = {device.key for device in legacy} if source is Source.DEVICE_PLUGIN else set[str]()
     return NodeDevices(
         node=name,
@@ -200,6 +203,7 @@ def _node(
         published=device_count,
         replicas=max((read_replicas(node.labels, key) for key in keys), default=1),
         mig_size=read_mig_size(node.labels) if GPU in keys else "",
+        is_doubled=device_count > 0 and any(allocatable.get(key, ZERO) for key in offering),
     )
 
 
@@ -229,25 +233,9 @@ def _serves(profile: Profile, key: str) -> bool:
     return entry is not None and entry.find_resource(key) is not None
 
 
-def doubled_nodes(devices: Iterable[NodeDevices], nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Return the nodes of a device plugin and a DRA driver that both hand out the same devices.
-
-    Args:
-        devices: The devices of each node.
-        nodes: The nodes, with the amounts that kubelets offer.
-    """
-    offered = {
-        node.metadata.name: {
-            key for key, amount in (node.status.allocatable or {}).items() if amount
-        }
-        for node in nodes
-    }
-    return tuple(
-        entry.node
-        for entry in devices
-        if entry.published
-        and any(device.key in offered.get(entry.node, ()) for device in entry.legacy)
-    )
+def doubled_nodes(devices: Iterable[NodeDevices]) -> tuple[str, ...]:
+    """Return the nodes of a device plugin and a DRA driver that both hand out the same devices."""
+    return tuple(entry.node for entry in devices if entry.is_doubled)
 
 
 def read_replicas(labels: Mapping[str, str], key: str = GPU) -> int:

@@ -80,11 +80,57 @@ def test_a_node_of_one_system_is_no_blocker(tmp_path: Path, others: Objects) -> 
     assert "handedOutTwice" not in blockers(tmp_path, cluster(*others))
 
 
-def test_verify_names_a_node_of_both(tmp_path: Path) -> None:
-    """It compared allocations alone, and nothing was wrong."""
-    file = tmp_path / "now.yaml"
-    file.write_text(dump_yaml(cluster(plugin_node("gpu-0"), published("gpu-0"))))
+QAT: Final = "intel.com/qat"
+QAT_STAYS: Final = "translation: {keep: [resources]}\n"
+HAMI_RENAMED: Final = "translation: {renamedKeys: {hami.io/vgpu: nvidia.com/gpu}}\n"
 
-    result = drawbridge("verify", "--snapshot", file)
 
-    assert "note: Node/gpu-0: a device plugin and a DRA driver both hand out" in result.stderr
+def renamed_node(name: str) -> dict[str, Any]:
+    """A node of HAMi with another name for its cards."""
+    return {**hami_node(name), "status": {"allocatable": {"hami.io/vgpu": "20"}}}
+
+
+@pytest.mark.parametrize(
+    ("objects", "settings"),
+    [
+        ([plugin_node("gpu-0"), published("gpu-0")], ""),
+        ([renamed_node("gpu-0"), published("gpu-0", HAMI)], HAMI_RENAMED),
+        ([node("gpu-0", {QAT: "4"}), published("gpu-0", "qat.intel.com")], ""),
+    ],
+    ids=["plugin", "renamed key", "other devices"],
+)
+def test_verify_fails_for_a_node_of_both(tmp_path: Path, objects: Objects, settings: str) -> None:
+    """It compared allocations alone, and its note changed no exit status, so `verify.sh` said that the wave is done."""
+    file, settings_file = tmp_path / "now.yaml", tmp_path / "settings.yaml"
+    file.write_text(dump_yaml(cluster(*objects)))
+    settings_file.write_text(settings or "{}\n")
+    call = ("verify", "--snapshot", file, "--settings", settings_file)
+
+    result, machine = drawbridge(*call), drawbridge(*call, "-o", "json")
+
+    assert (1, 1) == (result.exit_code, machine.exit_code)
+    assert "Node/gpu-0: a device plugin and a DRA driver both hand out" in result.stdout
+    assert "1 is wrong" in result.stdout
+    assert ["gpu-0"] == json.loads(machine.stdout)["doubledNodes"]
+
+
+@pytest.mark.parametrize(
+    ("objects", "settings"),
+    [
+        ([node("gpu-0"), published("gpu-0")], ""),
+        ([plugin_node("gpu-0"), published("gpu-0", "nic.example.com")], ""),
+        ([renamed_node("gpu-0"), published("gpu-0", HAMI)], ""),
+        ([node("gpu-0", {QAT: "4"}), published("gpu-0", "qat.intel.com")], QAT_STAYS),
+    ],
+    ids=["switched", "other devices", "a key of others", "a key that stays"],
+)
+def test_verify_fails_for_no_node_of_one_system(
+    tmp_path: Path, objects: Objects, settings: str
+) -> None:
+    file, settings_file = tmp_path / "now.yaml", tmp_path / "settings.yaml"
+    file.write_text(dump_yaml(cluster(*objects)))
+    settings_file.write_text(settings or "{}\n")
+
+    result = drawbridge("verify", "--snapshot", file, "--settings", settings_file)
+
+    assert 0 == result.exit_code, result.stdout

@@ -45,14 +45,14 @@ from cli.reading.cluster_state import ClusterFlags
 from cli.reading.options import read_cluster, with_unread_cluster
 from cli.reading.webhook_state import read_webhook
 from cli.runbooks.plan_folder import find_plan, read_plan
+from cli.verbs.verify.doubled import find_doubled_nodes
 from cli.verbs.verify.parameters import expect_devices_flag, resource_flag
 from cli.verbs.verify.text import NOT_RIGHT, format_checks, lines_of_answer
-from findings.text import count_text, join_names, printable, reference_text
+from findings.text import count_text, printable, reference_text
 from kube.client.client import Client
 from kube.errors import ConfigError, KubeError
 from migration.assessment.assumed import kept_device_keys, whole_device_keys
-from migration.assessment.doubled import DOUBLED, DOUBLED_FIX
-from migration.cluster.node_devices import doubled_nodes, read_nodes, with_renamed
+from migration.cluster.node_devices import with_renamed
 from migration.plan.checks.before import check_budgets, check_work
 from migration.plan.checks.checks import (
     Check,
@@ -67,7 +67,6 @@ from migration.plan.planning.prepared import PlanQuestion
 from migration.trial.checks import check_labels, check_webhook, needs_webhook, unknown_webhook
 from migration.trial.model import WebhookFacts
 from process.model.durations import Duration
-from process.profiles.profile_files import load_profiles
 from translation.vocabularies.nvidia import REPLICAS
 
 EXAMPLES: Final = """\
@@ -184,7 +183,8 @@ def verify(
 ) -> None:
     """Check that no device is allocated twice, over its capacity, or to co-tenants that exclude each other.
 
-    Also that no claim is reserved for a pod that does not exist. With --wave or --node, check instead
+    Also that no claim is reserved for a pod that does not exist, and that no node has devices of both a device plugin
+    and a DRA driver. With --wave or --node, check instead
     whether a cluster is what a plan expects, before a wave or after it; with --wave or --webhook also
     whether the webhook is called, and translates pods of namespaces that are opted in: one of each is created
     as a dry run. Nothing is changed.
@@ -215,7 +215,10 @@ def verify(
     if webhook and cluster_flags.snapshots:
         raise click.UsageError("--webhook requires a live cluster: no snapshot has webhooks.")
     if not questions:
-        _verify_allocations(cluster_flags, features, audit_log, output)
+        find_doubled = partial(
+            find_doubled_nodes, profile_directory=profile_directory, settings=settings
+        )
+        _verify_allocations(cluster_flags, features, audit_log, find_doubled, output)
     flags = DocumentFlags(
         snapshots=cluster_flags.snapshots,
         live=cluster_flags.live,
@@ -228,7 +231,11 @@ def verify(
 
 
 def _verify_allocations(
-    flags: ClusterFlags, features: Features, audit_log: str | None, output: str
+    flags: ClusterFlags,
+    features: Features,
+    audit_log: str | None,
+    find_doubled: Callable[[ClusterState, ClusterObjects], tuple[str, ...]],
+    output: str,
 ) -> None:
     """Compare allocations, print the answer, and exit."""
     cluster_objects = read_cluster(flags)
@@ -237,7 +244,6 @@ def _verify_allocations(
     if missing := sorted(needed & cluster_objects.unread):
         raise _NothingToCompare(f"allocations cannot be verified without {', '.join(missing)}")
     state = _state(cluster_objects)
-    _print_doubled(state)
     if audit_log is None:
         answer = verify_state(state, features)
         if has_orphans(answer) and cluster_objects.is_live:
@@ -251,20 +257,12 @@ def _verify_allocations(
             for logged_claim in read_claims(lines_of(audit_log))
         )
         answer = verify_history(writes, state, features)
+    answer = msgspec.structs.replace(answer, doubled_nodes=find_doubled(state, cluster_objects))
     if output != Output.TEXT:
         click.echo(format_document(output, msgspec.json.encode(answer), Report.VERIFY))
     else:
         click.echo("\n".join(map(printable, lines_of_answer(answer))))
-    sys.exit(1 if answer.violations else 0)
-
-
-def _print_doubled(state: ClusterState) -> None:
-    """Print a note on nodes with devices of both a device plugin and a DRA driver."""
-    profiles = load_profiles().values()
-    devices = read_nodes(state.nodes, state.slices, {}, whole_device_keys(profiles), profiles)
-    if names := doubled_nodes(devices, state.nodes):
-        nodes = join_names([f"Node/{name}" for name in names])
-        print_line(f"note: {nodes}: {DOUBLED}: {DOUBLED_FIX}")
+    sys.exit(1 if answer.violations or answer.doubled_nodes else 0)
 
 
 # --- waves ----------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ from typing import Final
 
 from answers.cluster.verify import ORPHANED_RESERVATION, VerifyAnswer, Violation
 from cli.output.layout import format_table
-from findings.text import reference_text
+from findings.text import join_names, reference_text
+from migration.assessment.doubled import DOUBLED, DOUBLED_FIX
 from migration.plan.checks.checks import State, WaveAnswer
 
 NOT_RIGHT: Final = frozenset({State.WAITING, State.FAILED})
@@ -30,14 +31,17 @@ def format_checks(answer: WaveAnswer) -> str:
 
 
 def lines_of_answer(answer: VerifyAnswer) -> Iterator[str]:
-    """Yield a line for each contradiction, and the last line with their number."""
+    """Yield a line for each contradiction, one for nodes of two systems, and the last line with their number."""
     yield from map(_line, answer.violations)
+    if answer.doubled_nodes:
+        nodes = join_names([f"Node/{name}" for name in answer.doubled_nodes])
+        yield f"{nodes}: {DOUBLED}: {DOUBLED_FIX}"
     for entry in answer.unpublished:
         yield (
             f"note: claim {entry.claim} has {entry.device}, which no complete pool of ResourceSlices publishes: look "
             "at its node and its driver"
         )
-    number = len(answer.violations)
+    number = len(answer.violations) + len(answer.doubled_nodes)
     wrong = "nothing is wrong" if not number else f"{number} {'is' if number == 1 else 'are'} wrong"
     yield f"{answer.allocations} allocations compared, {wrong}"
 

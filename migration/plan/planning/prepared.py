@@ -149,7 +149,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def doubled_nodes(self) -> frozenset[str]:
         """Return the nodes with devices that a device plugin and a DRA driver both hand out."""
-        return frozenset(doubled_nodes(self.cluster.nodes, self.cluster.state.nodes))
+        return frozenset(doubled_nodes(self.cluster.nodes))
 
     def planner(
         self,

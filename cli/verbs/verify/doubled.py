@@ -1,0 +1,42 @@
+"""The nodes of a device plugin and a DRA driver that both hand out the devices. Reads files."""
+
+from pathlib import Path
+
+from answers.model.cluster_state import ClusterState
+from answers.model.inputs import ClusterObjects
+from answers.model.profiles import profiles_in_force
+from cli.reading.options import translation_options
+from cli.reading.settings import SharedSettings, read_settings
+from migration.assessment.assumed import kept_device_keys, whole_device_keys
+from migration.cluster.node_devices import doubled_nodes, read_nodes
+from process.profiles.profile_files import load_profiles
+
+
+def find_doubled_nodes(
+    state: ClusterState,
+    cluster_objects: ClusterObjects,
+    profile_directory: Path | None,
+    settings: str | None,
+) -> tuple[str, ...]:
+    """Return the nodes with devices that a device plugin and a DRA driver both hand out.
+
+    Args:
+        state: The state of the cluster.
+        cluster_objects: Its objects, profiles among them.
+        profile_directory: The directory of profile files; None without one.
+        settings: The settings file; None without one.
+
+    Raises:
+        ConfigError: A file cannot be read, or makes no sense.
+    """
+    files = load_profiles(profile_directory)
+    profiles = profiles_in_force(files, cluster_objects.objects).profiles
+    shared_settings = SharedSettings() if settings is None else read_settings(settings)
+    options = translation_options((), profiles, shared_settings)
+    devices = read_nodes(
+        *(state.nodes, state.slices, {}),
+        whole_device_keys(profiles.values(), kept_device_keys(profiles, options)),
+        profiles.values(),
+        renamed_keys=options.renamed_keys,
+    )
+    return doubled_nodes(devices)
