@@ -391,7 +391,7 @@ def _koordinator(device: Mapping[str, Any]) -> Iterator[LegacyDevice]:
 def _device_plugin(node: Node, whole_device_keys: Sequence[str]) -> Iterator[LegacyDevice]:
     """Yield the whole devices that a node's plugins offer."""
     for key, amount in sorted((node.status.allocatable or {}).items()):
-        if not _matches(key, whole_device_keys) or is_replica_name(key):
+        if not _matches(key, whole_device_keys) or is_replica_name(key) or not amount.is_whole:
             continue
         count = min(int(amount), MAX_PER_NODE)
         labels = node.labels

@@ -28,7 +28,7 @@ from testing.fuzz.measures import Cost
 from testing.fuzz.mutations import DEPTH
 
 LIMITS: Final = Cost(cpu_s=0.25, wall_s=0.5, hold_s=0.025, stall_s=0.1)
-"""The limits for one review, on a machine with other things to do."""
+"""The limits for one review, on a usual machine with other things to do."""
 LIMITS_OF_LARGE: Final = Cost(cpu_s=0.5, wall_s=1.0, hold_s=0.025, stall_s=0.2)
 LARGE_BYTES: Final = 3 * 2**20
 """The size beyond which no review comes from an API server, but where two pods are in it."""
@@ -84,9 +84,15 @@ def limits_of(call: Call) -> Cost:
     return LIMITS if len(call.body) <= LARGE_BYTES else LIMITS_OF_LARGE
 
 
-def cost_complaints(call: Call, cost: Cost) -> Iterator[str]:
-    """Yield the excessive costs of an answer."""
-    limits = limits_of(call)
+def cost_complaints(call: Call, cost: Cost, slow_by: float = 1.0) -> Iterator[str]:
+    """Yield the excessive costs of an answer.
+
+    Args:
+        call: The call.
+        cost: The cost of its answer.
+        slow_by: This machine's CPU time for the same work, in times of a usual machine.
+    """
+    limits = limits_of(call).times(slow_by)
     for name, text in (
         ("cpu_s", "took {} ms of CPU"),
         ("wall_s", "took {} ms by the clock"),

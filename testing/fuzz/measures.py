@@ -38,6 +38,10 @@ class Cost(msgspec.Struct, frozen=True):
         """Return the lesser values of two measurements of the same."""
         return Cost(*map(min, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
+    def times(self, factor: float) -> "Cost":
+        """Return as many times these values."""
+        return Cost(*(factor * value for value in msgspec.structs.astuple(self)))
+
     def exceeds(self, limits: "Cost") -> bool:
         """Return True if any value is above its limit."""
         values = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(limits), strict=True)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from testing.counting import slow_by
 from testing.fuzz.answer_laws import (
     body_of,
     complaints,
@@ -156,8 +157,8 @@ async def _complaints_about(
         for name, costliest in report.costliest.items():
             own = Costliest(seconds=getattr(cost, name), kind=call.kind)
             report.costliest[name] = max(costliest, own)
-        if checks_costs:
-            complaints_ += cost_complaints(call, cost)
+        if checks_costs and cost.exceeds(limits_of(call)):
+            complaints_ += cost_complaints(call, cost, slow_by())
     if number % THROUGH_TLS == 0 and answer is not None:
         report.through_tls += 1
         other = await stand.ask_over_tls(call)

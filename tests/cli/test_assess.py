@@ -302,6 +302,7 @@ def test_nodes_of_each_source(tmp_path: Path) -> None:
         koordinator,
         node("amd-0", {"amd.com/gpu": "4"}),
         node("cpu-0", {"cpu": "4"}),
+        node("odd-0", {"nvidia.com/gpu": "500m"}),
     )
 
     assert [(row["name"], row["source"], row["devices"]) for row in answer["nodes"]] == [

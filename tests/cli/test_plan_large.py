@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -21,6 +20,7 @@ from migration.plan.search.moments import Policy
 from migration.plan.search.placement import Placer
 from process.profiles.profile_files import load_profiles
 from testing.command import drawbridge
+from testing.counting import slow_by
 from testing.migration import GPU, hami_node, plugin_node, workload
 from testing.migration_fleet import LARGE, FleetSize, fleet
 from testing.plan import call, document, planned
@@ -28,8 +28,6 @@ from translation.cluster.snapshot import TranslationOptions
 
 USED: Final = (47, 60, 130)
 """Percent of the devices that pods need; above 100 they wait for some."""
-COUNTING_S: Final = 0.25
-"""The CPU seconds for counting to ten million where a plan may take a minute; slower machines get more in proportion."""
 
 
 @pytest.mark.parametrize("used_percent", USED)
@@ -83,23 +81,14 @@ def test_a_large_plan_needs_no_more_than_a_minute_and_a_gibibyte(
     file.write_text(dump_yaml(fleet(size)))
     command = [sys.executable, "-m", "cli", "plan", "--snapshot", file, "-o", tmp_path / "plan"]
 
-    slow_by = counting_s() / COUNTING_S
+    slow_before = slow_by()
     child = os.spawnv(os.P_NOWAIT, sys.executable, list(map(str, command)))
     _, status, usage = os.wait4(child, 0)
-    slow_by = (slow_by + counting_s() / COUNTING_S) / 2
+    slow_after = slow_by()
 
     assert 0 <= os.waitstatus_to_exitcode(status) <= 1
-    assert 60 * max(1, slow_by) > usage.ru_utime + usage.ru_stime
+    assert 60 * (slow_before + slow_after) / 2 > usage.ru_utime + usage.ru_stime
     assert 2**20 > usage.ru_maxrss  # In KiB, on Linux.
-
-
-def counting_s() -> float:
-    """Return the CPU seconds that this machine needs at the moment to count to ten million."""
-    began = time.process_time()
-    number = 0
-    while number < 10_000_000:
-        number += 1
-    return time.process_time() - began
 
 
 @pytest.fixture

@@ -174,3 +174,11 @@ def test_what_is_wrong_is_reported(case: Wrong) -> None:
 def test_what_costs_too_much_is_reported(cost: Cost, wrong: list[str]) -> None:
     assert list(cost_complaints(CALL, cost)) == wrong
     assert cost.exceeds(LIMITS) == bool(wrong)
+
+
+def test_a_slow_machine_may_take_longer_in_proportion() -> None:
+    cost = Cost(cpu_s=0.3, wall_s=0.6)
+
+    assert list(cost_complaints(CALL, cost, slow_by=2.0)) == []
+    assert list(cost_complaints(CALL, cost, slow_by=1.25)) == []
+    assert list(cost_complaints(CALL, cost, slow_by=1.15)) != []

@@ -14,6 +14,7 @@ from testing.builders import (
     hami_gpu,
     pod,
     translation_of,
+    translation_outcome,
     translation_snapshot,
 )
 from testing.documents import Document
@@ -116,3 +117,14 @@ def test_a_sum_that_no_card_has_does_not_make_the_unit_doubtful() -> None:
 
     assert "warning wrongUnit" not in finding_codes(sum_of_two.findings)
     assert "warning wrongUnit" in finding_codes(too_much.findings)
+
+
+@pytest.mark.parametrize("limits", [("500m",), (8, "500m"), (0, "1500m")])
+def test_an_amount_with_a_fraction_is_refused(limits: tuple[object, ...]) -> None:
+    """A finding, and no exception, beside any other container."""
+    snapshot = translation_snapshot(driver_slice(HAMI, hami_gpu(memory="80Gi")))
+    containers = (share(f"container-{number}", limit) for number, limit in enumerate(limits))
+
+    outcome = translation_outcome(pod(*containers), snapshot)
+
+    assert "error notAnInteger" in finding_codes(outcome.findings)

@@ -96,7 +96,7 @@ def _find_large_amounts(inputs: PreflightInput) -> Iterator[Finding]:
 def _largest_part(intent: Intent, pod: LegacyPod) -> Quantity:
     """Return the largest amount that a container has of the memory of an intent; of one container all of it."""
     memory = intent.memory or ZERO
-    amounts = [int(container.limits.get(MEMORY, ZERO)) for container in pod.containers]
+    amounts = [container.limits.get(MEMORY, ZERO).nanos for container in pod.containers]
     total = sum(amounts)
     return (
         Quantity.from_nanos(memory.nanos * max(amounts) // total, memory.format)
