@@ -58,7 +58,6 @@ from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
 from migration.assessment.outcomes import (
     AssessedWorkload,
     Outcome,
-    assess_workload,
     native_namespaces,
     translating_every_pod,
 )
@@ -68,6 +67,7 @@ from migration.assessment.replaced_lines import (
     find_replaced_lines,
     without_replaced_lines,
 )
+from migration.assessment.stopped_outcomes import assess_templates
 from migration.assessment.unmoved import check_early, check_unmoved
 from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
 from migration.cluster.drain_stops import DrainStop, find_drain_stops
@@ -416,7 +416,7 @@ def assess_cluster(
         assessed_workload
         for workload in group_workloads(objects, namespace)
         for assessed_workload in [
-            assess_workload(
+            assess_templates(
                 workload,
                 snapshot,
                 options,

@@ -139,7 +139,7 @@ def pods_to_start(workload: AssessedWorkload, running: int) -> int:
     if running and _replicas(workload) is None and workload.key.kind != "CronJob":
         return 0
     own = workload.pods if not workload.members else 0
-    replicas = own or requested_pods(workload.result.source)
+    replicas = own or workload.next_pods or requested_pods(workload.result.source)
     return max(max(replicas, 1) - running, 0)
 
 

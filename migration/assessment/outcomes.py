@@ -12,15 +12,15 @@ from admission.native_mappings import MappableNames
 from admission.pods import Decision
 from admission.recorded_pods import restored_document
 from answers.manifests.translate import TranslatedObject, translate_objects
-from answers.model.views import decode_view
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity, info
 from findings.text import join_names
-from kube.api.core import Pod
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
-from migration.cluster.workloads import OwnerKey, Workload, group_workloads, request_shape
+from migration.cluster.device_pods import pod_of, with_device_pods
+from migration.cluster.owners import OwnerKey, has_template
+from migration.cluster.workloads import Workload, group_workloads, request_shape
 from translation.cluster.native_allocation import is_native
 from translation.cluster.snapshot import (
     Mode,
@@ -29,10 +29,9 @@ from translation.cluster.snapshot import (
     vocabularies_in_force,
 )
 from translation.compiling.claims import Claim
-from translation.model.intents import LegacyPod, Vocabulary
+from translation.model.intents import LegacyPod
 from translation.reading.arbiter import requests_devices
-from translation.reading.legacy_pod import OPT_OUT_LABELS, containers, legacy_pod
-from translation.reading.untranslated_keys import is_probable_device_key
+from translation.reading.legacy_pod import OPT_OUT_LABELS, legacy_pod
 from translation.reading.workload_kinds import CUSTOM_RESOURCES
 from translation.vocabularies.kai import SHARED_CONFIG_MAP
 
@@ -88,6 +87,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         pod_outcome: The outcome of the pods that its controller creates; its own is unknown where nothing here moves it.
         next_classes: The DeviceClasses that the claims of these pods name, where nothing here moves it.
         suspended: It is suspended, and has no pods; it counts with none.
+        next_pods: The number of pods at a time of its templates, for a workload of another project that counts with none.
     """
 
     key: OwnerKey
@@ -103,6 +103,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     pod_outcome: Outcome = Outcome.UNKNOWN
     next_classes: frozenset[str] = frozenset()
     suspended: bool = False
+    next_pods: int = 0
 
     @property
     def gets_claims(self) -> bool:
@@ -145,16 +146,15 @@ def assess_workload(
         mapped_resources: Resource name to the DeviceClass that maps it; None where classes cannot.
         mappable_names: The names that classes serve exactly, or could.
     """
-    owner = workload.owner
-    has_template = owner is not None and pod_path(owner.api_version, owner.kind) is not None
     vocabularies = vocabularies_in_force(options, snapshot.profiles)
-    if not has_template:
-        workload = _with_device_pods(workload, vocabularies)
-    objects = (owner,) if has_template and owner is not None else workload.pods
+    owner = workload.owner if has_template(workload.owner) else None
+    if owner is None:
+        workload = with_device_pods(workload, vocabularies)
+    objects = (owner,) if owner is not None else workload.pods
     source_object = next((as_created(source, snapshot) for source in objects), None)
     if source_object is None:
         return None
-    pod = _pod_of(source_object)
+    pod = pod_of(source_object)
     legacy = legacy_pod(pod, vocabularies) if pod is not None else None
     requests = legacy is not None and requests_devices(legacy, vocabularies)
     is_whole = (
@@ -180,7 +180,7 @@ def assess_workload(
     if outcome in {Outcome.NATIVE, Outcome.TRANSLATED}:
         findings = tuple(finding for finding in findings if finding.code in _REMARKS)
     pod_outcome = outcome
-    if not has_template and workload.key.kind != "Pod" and outcome is not Outcome.REFUSED:
+    if owner is None and workload.key.kind != "Pod" and outcome is not Outcome.REFUSED:
         reason = _unread_template(workload, outcome)
         if reason is not None:
             outcome, findings = Outcome.UNKNOWN, (*findings, reason)
@@ -251,25 +251,6 @@ def group_with_devices(
                 if own is None or (pod.namespace or namespace, pod.name) in own
             ),
         )
-
-
-def _with_device_pods(workload: Workload, vocabularies: Mapping[str, Vocabulary]) -> Workload:
-    """Return a workload without a template that is read, with those of its pods that request devices.
-
-    A RayCluster has a head, and an MPIJob a launcher, that requests none.
-    """
-    pods = tuple(source for source in workload.pods if _has_device_keys(source, vocabularies))
-    return msgspec.structs.replace(workload, pods=pods) if pods else workload
-
-
-def _has_device_keys(source: SourceObject, vocabularies: Mapping[str, Vocabulary]) -> bool:
-    """Return True if a pod requests devices, be it by a resource name that nothing here translates."""
-    pod = _pod_of(source)
-    if pod is None:
-        return False
-    return any(
-        is_probable_device_key(key) for _, container in containers(pod) for key in container.limits
-    ) or requests_devices(legacy_pod(pod, vocabularies), vocabularies)
 
 
 def _unread_template(workload: Workload, outcome: Outcome) -> Finding | None:
@@ -364,7 +345,7 @@ def translate_adopted(
         [source_object], snapshot=snapshot, options=options, namespace=namespace
     )
     foreign = [finding for finding in result.findings if finding.code is Code.FOREIGN_SCHEDULER]
-    pod = _pod_of(source_object)
+    pod = pod_of(source_object)
     if not foreign or pod is None:
         return result
     adopting = msgspec.structs.replace(
@@ -406,18 +387,11 @@ def as_created(source: SourceObject, snapshot: TranslationSnapshot) -> SourceObj
         if isinstance(annotations, dict):
             annotations.pop(SHARED_CONFIG_MAP, None)
     created = msgspec.structs.replace(source, document=document)
-    pod = _pod_of(created) if source.kind == "Pod" else None
+    pod = pod_of(created) if source.kind == "Pod" else None
     if pod is None:
         return created
     restored = restored_document(document, pod, snapshot)
     return created if restored is None else msgspec.structs.replace(source, document=dict(restored))
-
-
-def _pod_of(source: SourceObject) -> Pod | None:
-    path = pod_path(source.api_version, source.kind)
-    _, document = resolve_path(source.document, path or ())
-    pod = decode_view(document, Pod) if isinstance(document, Mapping) else None
-    return pod if isinstance(pod, Pod) else None
 
 
 def _outcome(result: TranslatedObject, *, is_unread: bool) -> Outcome:

@@ -16,7 +16,8 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.cluster.workloads import OwnerKey, Workload
+from migration.cluster.owners import OwnerKey
+from migration.cluster.workloads import Workload
 from migration.plan.planning.daemon_sets import daemon_sets_by_node
 from testing.builders import HAMI, hami_gpu
 from testing.command import drawbridge

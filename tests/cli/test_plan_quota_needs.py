@@ -112,6 +112,22 @@ def test_a_run_of_a_cron_job_has_as_many_pods_as_its_job(tmp_path: Path) -> None
     assert {SHARES: "3"} == added(plan)
 
 
+def test_a_suspended_training_of_another_project_has_the_pods_of_its_templates(
+    tmp_path: Path,
+) -> None:
+    running = workload("run", WHOLE, ["gpu-0"])
+    replicas = {
+        "Master": {"template": pod_template(SHARE)},
+        "Worker": {"replicas": 2, "template": pod_template(SHARE)},
+    }
+    spec = {"pytorchReplicaSpecs": replicas, "runPolicy": {"suspend": True}}
+    training = api_object("PyTorchJob", "later", "team", api_version="kubeflow.org/v1", spec=spec)
+
+    plan = planned(tmp_path, [*nodes(), namespace("team"), quota({KEY: "4"}), *running, training])
+
+    assert {SHARES: "3"} == added(plan)
+
+
 @pytest.mark.parametrize(("hard", "line"), [("4", "2"), ("3", "1")])
 def test_pods_to_come_need_no_more_at_once_than_a_quota_allows_today(
     tmp_path: Path, hard: str, line: str

@@ -9,7 +9,8 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
-from migration.cluster.workloads import OwnerKey, Workload
+from migration.cluster.owners import OwnerKey
+from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import count_ready_pods
 from testing.command import drawbridge
 from testing.documents import namespace

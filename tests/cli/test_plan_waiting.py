@@ -115,7 +115,8 @@ def test_jobs_of_other_projects_that_are_suspended_take_no_devices(
 
     text = assessed(tmp_path, [plugin_node("gpu-0"), group, own])
 
-    assert "0 workloads with devices, 0 pods" in text
+    assert "1 workload with devices, 0 pods" in text
+    assert "Job/team/train is suspended, and counted with no pods" in text
 
 
 def test_all_workloads_that_wait_in_the_place_of_others_are_named(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.cluster.evidence import mapping_at
+from migration.cluster.stopped import next_pods
 from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import has_claims
 
@@ -65,11 +66,13 @@ def _template_labels(owner: SourceObject) -> Mapping[str, Any]:
 
 
 def _new_pods(group: Workload) -> Iterator[object]:
-    """Yield the pod template of a workload, or its pods if none is read."""
+    """Yield the pod template of a workload, or its pods if none is read, or those of its templates if it has none."""
     owner = group.owner
     path = pod_path(owner.api_version, owner.kind) if owner is not None else None
     if owner is not None and path is not None:
         yield resolve_path(owner.document, path)[1]
+    elif group.custom is not None and not group.pods:
+        yield from (entry.pod.document for entry in next_pods(group.custom, group.key.namespace))
     else:
         yield from (pod.document for pod in group.pods)
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from migration.cluster.evidence import list_at, mapping_at
-from migration.cluster.workloads import Workload, controller
+from migration.cluster.owners import controller
+from migration.cluster.workloads import Workload
 
 _DIVISIBLE: Final = frozenset({"Deployment", "StatefulSet"})
 _WITHOUT_ROLLOUT: Final = frozenset({"ReplicaSet", "ReplicationController"})
@@ -49,12 +50,10 @@ def divisible_workloads(workloads: Iterable[Workload]) -> frozenset[str]:
 
 def is_started_by_others(workload: Workload) -> bool:
     """Return True if a controller of another project starts its pods, as those of a stopped Notebook; no script changes it."""
-    return (
-        workload.key.kind == "StatefulSet"
-        and not workload.pods
-        and workload.owner is not None
-        and controller(workload.owner) is not None
-    )
+    if workload.pods:
+        return False
+    owner = workload.owner
+    return workload.custom is not None or (owner is not None and controller(owner) is not None)
 
 
 def has_rolled_out(workload: Workload) -> bool:

@@ -23,7 +23,8 @@ from migration.assessment.capacity import build_pods, build_templates, class_nam
 from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.what_if import release_placed
 from migration.cluster.evidence import mapping_at
-from migration.cluster.workloads import OwnerKey, Workload
+from migration.cluster.owners import OwnerKey
+from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.volumes import Volumes
 from migration.plan.facts.work import RUN_TO_COMPLETION

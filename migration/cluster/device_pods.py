@@ -1,0 +1,66 @@
+"""The pods of a workload that request devices: its live ones, or its next ones as of its templates."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from answers.model.views import decode_view
+from kube.api.core import Pod
+from kube.api.workloads import pod_path, resolve_path
+from kube.manifests.source import SourceObject
+from migration.cluster.stopped import NextPods, next_pods
+from migration.cluster.workloads import Workload
+from translation.model.intents import Vocabulary
+from translation.reading.arbiter import requests_devices
+from translation.reading.legacy_pod import containers, legacy_pod
+from translation.reading.untranslated_keys import is_probable_device_key
+
+
+def with_device_pods(workload: Workload, vocabularies: Mapping[str, Vocabulary]) -> Workload:
+    """Return a workload without a template that is read, with those of its pods that request devices.
+
+    A RayCluster has a head, and an MPIJob a launcher, that requests none.
+    """
+    pods = tuple(source for source in workload.pods if _has_device_keys(source, vocabularies))
+    return msgspec.structs.replace(workload, pods=pods) if pods else workload
+
+
+def next_device_pods(
+    workload: Workload, vocabularies: Mapping[str, Vocabulary]
+) -> tuple[NextPods, ...]:
+    """Return the next pods of a workload of another project that request devices, as of its templates.
+
+    There are none where a live one requests some, or has claims.
+    """
+    if workload.custom is None or any(
+        _has_claims(source) or _has_device_keys(source, vocabularies) for source in workload.pods
+    ):
+        return ()
+    return tuple(
+        entry
+        for entry in next_pods(workload.custom, workload.key.namespace)
+        if _has_device_keys(entry.pod, vocabularies)
+    )
+
+
+def _has_claims(source: SourceObject) -> bool:
+    _, claims = resolve_path(source.document, ("spec", "resourceClaims"))
+    return bool(claims)
+
+
+def _has_device_keys(source: SourceObject, vocabularies: Mapping[str, Vocabulary]) -> bool:
+    """Return True if a pod requests devices, be it by a resource name that nothing here translates."""
+    pod = pod_of(source)
+    if pod is None:
+        return False
+    return any(
+        is_probable_device_key(key) for _, container in containers(pod) for key in container.limits
+    ) or requests_devices(legacy_pod(pod, vocabularies), vocabularies)
+
+
+def pod_of(source: SourceObject) -> Pod | None:
+    """Return a pod, or the pod template of an object, as a view; None if it cannot be read."""
+    path = pod_path(source.api_version, source.kind)
+    _, document = resolve_path(source.document, path or ())
+    pod = decode_view(document, Pod) if isinstance(document, Mapping) else None
+    return pod if isinstance(pod, Pod) else None
