@@ -20,14 +20,18 @@ from migration.plan.search.moments import (
     rounds,
     stage_after,
 )
-from migration.plan.search.parts import Part
+from migration.plan.search.parts import (
+    Part,
+    largest_fitting,
+    numbers_to_try,
+    share_of_wave,
+)
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.rivals import (
     OPT_IN_FIRST,
     pods_obstacle,
     with_rivals,
 )
-from migration.plan.search.sizes import largest_fitting, numbers_to_try, share_of_wave
 
 _TRIED_ALONE: Final = 32
 """Nodes that are tried one by one where the first ones do not fit."""

@@ -9,6 +9,7 @@ import msgspec
 from migration.plan.model.plan import Held
 from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.couplings import IdleWorkload
+from migration.plan.search.late_nodes import late_nodes
 from migration.plan.search.losses import NodeLosses
 from migration.plan.search.moments import (
     Attempt,
@@ -130,15 +131,18 @@ def search_policies(
     )
 
 
-def completed(searched: SearchedWaves, wave_search: WaveSearch, wave_nodes: int) -> SearchedWaves:
+def completed(
+    searched: SearchedWaves, placer: Placer, wave_search: WaveSearch, wave_nodes: int
+) -> SearchedWaves:
     """Return the waves with work last, with nodes for later pods, and with reasons for their sizes and for parts.
 
     Args:
         searched: The waves.
+        placer: Places the pods.
         wave_search: A search of the same pods.
         wave_nodes: The most nodes of a wave.
     """
-    late = _with_late_work(searched, wave_search, wave_nodes)
+    late = _with_late_work(searched, placer, wave_search, wave_nodes)
     late = _with_kept_nodes(late, wave_search, wave_nodes)
     explained = tuple(
         (moment, _with_order_reason(moment, attempt, wave_nodes)) for moment, attempt in late.waves
@@ -166,7 +170,7 @@ def _with_order_reason(moment: Moment, attempt: Attempt, wave_nodes: int) -> Att
 
 
 def _with_late_work(
-    searched: SearchedWaves, wave_search: WaveSearch, wave_nodes: int
+    searched: SearchedWaves, placer: Placer, wave_search: WaveSearch, wave_nodes: int
 ) -> SearchedWaves:
     """Return the waves with work last that no later wave has to wait for.
 
@@ -175,6 +179,7 @@ def _with_late_work(
 
     Args:
         searched: The waves.
+        placer: Places the pods.
         wave_search: A search of the same pods.
         wave_nodes: The most nodes of a wave.
     """
@@ -182,18 +187,16 @@ def _with_late_work(
     end = next(
         (number for number, (_, attempt) in enumerate(waves) if _never_ends(attempt)), len(waves)
     )
-    first, late = _late_nodes(waves, end)
-    if not late:
-        return searched
-    names = {entry.node.name for entry in late}
-    remaining = [_Remaining.of(attempt, names) for _, attempt in waves]
     sides = frozenset(side for _, attempt in waves for side in attempt.without_spare)
-    last = [_Remaining(nodes, allowed=sides) for nodes in _chunks(late, wave_nodes)]
-    before, rest = remaining[first:end], (*last, *remaining[end:])
-    for planned in (_merged(before, wave_nodes), before):
-        rebuilt = _rebuilt(searched, first, (*planned, *rest), wave_search)
-        if rebuilt is not None:
-            return rebuilt
+    for first, late in late_nodes(waves, end, placer):
+        names = {entry.node.name for entry in late}
+        remaining = [_Remaining.of(attempt, names) for _, attempt in waves]
+        last = [_Remaining(nodes, allowed=sides) for nodes in _chunks(late, wave_nodes)]
+        before, rest = remaining[first:end], (*last, *remaining[end:])
+        for planned in (_merged(before, wave_nodes), before):
+            rebuilt = _rebuilt(searched, first, (*planned, *rest), wave_search)
+            if rebuilt is not None:
+                return rebuilt
     return searched
 
 
@@ -402,37 +405,6 @@ def _with_part_reasons(searched: SearchedWaves, wave_search: WaveSearch) -> Sear
         }
         waves.append((moment, msgspec.structs.replace(attempt, part_reasons=reasons)))
     return msgspec.structs.replace(searched, waves=tuple(waves))
-
-
-def _late_nodes(waves: Sequence[tuple[Moment, Attempt]], end: int) -> tuple[int, list[Candidate]]:
-    """Return the number of the first wave with nodes that may come later, and all of these.
-
-    No pod goes to such a node once its own work has ended. Those of the last wave are no reason to order them anew, but
-    come with others.
-
-    Args:
-        waves: The waves.
-        end: The number of waves before the nodes with pods that never end.
-    """
-    used: set[str] = set()
-    first, late = 0, list[Candidate]()
-    for number in reversed(range(len(waves))):
-        _, attempt = waves[number]
-        used.update(attempt.after.nodes.values())
-        own = [
-            entry
-            for entry in attempt.nodes
-            if number < end and entry.has_work and entry.node.name not in used
-        ]
-        first = number if own else first
-        late += own
-        if attempt.during is not None:
-            used.update(attempt.during.nodes.values())
-    if first == end - 1:
-        return 0, []
-    late.sort(key=lambda entry: entry.node.name)
-    late.sort(key=lambda entry: entry.works_since, reverse=True)
-    return first, late
 
 
 def _never_ends(attempt: Attempt) -> bool:

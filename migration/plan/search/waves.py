@@ -164,7 +164,7 @@ class Planner:
         useful = self._without_useless_nodes(begin, search, progress)
         if not progress.stops():
             repeating = WaveSearch(self._placer, self._policy, self._losses, progress.stops)
-            useful = completed(useful, repeating, self._policy.wave_nodes)
+            useful = completed(useful, self._placer, repeating, self._policy.wave_nodes)
         today = self._losses.today_note(keeps_spare=useful.keeps_spare())
         notes = (today, suspended_text(self._workloads))
         reports = WaveReports(self._placer, self._workloads, self._policy.wave_nodes, notes)

@@ -1,0 +1,89 @@
+"""The nodes with work that may come last, since no pod needs their devices. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from migration.plan.search.moments import Attempt, Candidate, Moment
+from migration.plan.search.placement import Placer
+from migration.plan.search.stage import PodKey
+
+_Wave = tuple[Moment, Attempt]
+_Late = tuple[int, list[Candidate]]
+
+
+def late_nodes(waves: Sequence[_Wave], end: int, placer: Placer) -> Iterator[_Late]:
+    """Yield the number of the first wave with nodes that may come later, and all of these, in up to two ways.
+
+    No pod goes to such a node once its own work has ended: in the first way none that fits nowhere else, in the second
+    none at all. Those of the last wave are no reason to order them anew, but come with others.
+
+    Args:
+        waves: The waves.
+        end: The number of waves before the nodes with pods that never end.
+        placer: Places the pods.
+    """
+    most, fewest = _late_nodes(waves, end, placer), _late_nodes(waves, end, None)
+    for first, late in (most, fewest) if most != fewest else (most,):
+        if late:
+            yield first, late
+
+
+def _late_nodes(waves: Sequence[_Wave], end: int, placer: Placer | None) -> _Late:
+    """Return the nodes that may come later; without a placer each pod needs the node that it has."""
+    used: set[str] = set()
+    first, late = 0, list[Candidate]()
+    for number in reversed(range(len(waves))):
+        wave = waves[number]
+        attempt, during = wave[1], wave[1].during
+        after_nodes = attempt.after.nodes
+        during_nodes = during.nodes if during is not None else {}
+        busy = _busy_nodes(waves[: min(number + 1, end)]) - used
+        if placer is not None and not busy.isdisjoint(
+            (*after_nodes.values(), *during_nodes.values())
+        ):
+            during_nodes, after_nodes = _places_without(busy, wave, placer)
+        used.update(after_nodes.values())
+        own = [
+            entry
+            for entry in attempt.nodes
+            if number < end and entry.has_work and entry.node.name not in used
+        ]
+        first = number if own else first
+        late += own
+        used.update(during_nodes.values())
+    if first == end - 1:
+        return 0, []
+    late.sort(key=lambda entry: entry.node.name)
+    late.sort(key=lambda entry: entry.works_since, reverse=True)
+    return first, late
+
+
+def _busy_nodes(waves: Sequence[_Wave]) -> frozenset[str]:
+    """Return the nodes of waves with work."""
+    return frozenset(
+        entry.node.name for _, attempt in waves for entry in attempt.nodes if entry.has_work
+    )
+
+
+def _places_without(
+    nodes: frozenset[str], wave: _Wave, placer: Placer
+) -> tuple[Mapping[PodKey, str], Mapping[PodKey, str]]:
+    """Return the places of pods during the drains of a wave and after it, away from some nodes as far as others fit.
+
+    Args:
+        nodes: The nodes that take no pods, but keep those that find no other place.
+        wave: The wave, with the moment before it.
+        placer: Places the pods.
+    """
+    moment, attempt = wave
+    stage = msgspec.structs.replace(moment.stage, closed=moment.stage.closed | nodes)
+    before, during = moment.placement, dict[PodKey, str]()
+    if attempt.during is not None:
+        names = frozenset(entry.node.name for entry in attempt.nodes)
+        draining = msgspec.structs.replace(stage, draining=names, waits=True)
+        drained = placer.place(draining, before)
+        during = {**attempt.during.nodes, **drained.nodes}
+        before = drained.after(before)
+    after = placer.place(msgspec.structs.replace(moment, stage=stage).stage_with(attempt), before)
+    return during, {**attempt.after.nodes, **after.nodes}
