@@ -352,6 +352,25 @@ def test_a_note_names_a_deployment_without_a_device_for_a_rollout(tmp_path: Path
     assert note.endswith("waits until wave 2")
 
 
+@pytest.mark.parametrize(("unavailable", "is_named"), [("25%", True), (1, False)])
+def test_a_note_says_how_a_rollout_goes_on_without_a_device_to_spare(
+    tmp_path: Path, unavailable: object, *, is_named: bool
+) -> None:
+    """The plan named the Deployment until a later wave, and no way for a rollout before."""
+    objects = free_nodes(free=["a"])
+    for entry in objects:
+        if entry["kind"] == "Deployment":
+            entry["spec"]["strategy"] = {"rollingUpdate": {"maxUnavailable": unavailable}}
+
+    (wave, *_) = planned(tmp_path, objects, *ONE_BY_ONE)["waves"]
+
+    note = (
+        "a rollout of Deployment/team/web after this wave starts a pod before it ends one (maxUnavailable is 0), and waits "
+        "until wave 2: set maxUnavailable: 1 for a rollout before that"
+    )
+    assert is_named is (note in wave["notes"])
+
+
 def test_no_note_is_on_next_pods_without_devices_today(tmp_path: Path) -> None:
     """They wait today, too."""
     rule = budget("team", "web", maxUnavailable=0)

@@ -13,6 +13,7 @@ import msgspec
 from findings.text import count_text, join_names
 from kube.api.core import Affinity, Pod
 from migration.assessment.capacity import build_pods, build_templates
+from migration.assessment.claim_counts import surge_of
 from migration.assessment.outcomes import AssessedWorkload
 from migration.cluster.equivalence import device_pod, pod_shape
 from migration.plan.facts.volumes import on_reachable_nodes
@@ -26,6 +27,10 @@ _SHAPES: Final = 64
 """Different next pods that are asked for at most, in the order of their workloads: each is simulated at every wave."""
 _NOTE: Final = "no device for one more pod of {} after this wave, {} today: one that a run, a rollout or an autoscaler adds waits {}"
 _START: Final = "{} can be started after this wave: from then on there are devices for {}"
+_ROLLOUT: Final = (
+    "a rollout of {} after this wave starts a pod before it ends one (maxUnavailable is 0), and waits {}: "
+    "set maxUnavailable: 1 for a rollout before that"
+)
 
 
 class NextPod(NamedTuple):
@@ -35,12 +40,14 @@ class NextPod(NamedTuple):
         shape: All that its devices depend on; equal for equal pods.
         today: The number of such pods that there are free devices for before the first wave, `MOST_NEXT_PODS` at most.
         is_stopped: Its workload has no pods until somebody starts it.
+        comes_first: A rollout of its workload starts it before it ends a pod.
     """
 
     pod: PlannedPod
     shape: bytes
     today: int = 0
     is_stopped: bool = False
+    comes_first: bool = False
 
     @property
     def workload(self) -> str:
@@ -84,7 +91,12 @@ def find_next_pods(
                 numbers[key] = len(placer.place_more(stage, placement, entry.copies()))
             if numbers[key]:
                 is_stopped = not workload.pods and workload.key.kind != "CronJob"
-                next_pods.append(entry._replace(today=numbers[key], is_stopped=is_stopped))
+                comes_first = surge_of(workload) > 0
+                next_pods.append(
+                    entry._replace(
+                        today=numbers[key], is_stopped=is_stopped, comes_first=comes_first
+                    )
+                )
     return tuple(next_pods)
 
 
@@ -138,16 +150,22 @@ def next_pod_notes(
 
 
 def _notes(begun: Iterable[NextPod], ends: dict[str, int]) -> Iterator[str]:
-    """Yield a note on each group of next pods that lack devices equally long, by the wave that ends it; 0 without one."""
+    """Yield notes on each group of next pods that lack devices equally long, by the wave that ends it; 0 without one."""
 
     def key(entry: NextPod) -> tuple[int, int]:
         return ends[entry.workload], entry.today
 
     for (end, today), group in groupby(sorted(begun, key=key), key=key):
-        names = join_names(list(dict.fromkeys(entry.workload for entry in group)))
+        entries = tuple(group)
         number = f"{today} or more" if today == MOST_NEXT_PODS else str(today)
         until = f"until wave {end}" if end else "until devices are free"
-        yield _NOTE.format(names, number, until)
+        yield _NOTE.format(_names(entries), number, until)
+        if rollouts := [entry for entry in entries if entry.comes_first]:
+            yield _ROLLOUT.format(_names(rollouts), until)
+
+
+def _names(entries: Iterable[NextPod]) -> str:
+    return join_names(list(dict.fromkeys(entry.workload for entry in entries)))
 
 
 def _next_pods(placer: Placer, workload: AssessedWorkload) -> Iterator[NextPod]:
