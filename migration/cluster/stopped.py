@@ -75,7 +75,7 @@ def find_stopped(
         for key in candidates
         for owners in [_owners(key, by_key)]
         if live.isdisjoint(_revised(owners, by_key[key]))
-        and not any(_has_ended(by_key.get(owner)) for owner in owners)
+        and not any(has_ended(by_key.get(owner)) for owner in owners)
     }
     whole = {key for key in idle if _has_own_templates(by_key[key])}
     rest = {key: owners for key, owners in idle.items() if whole.isdisjoint({key, *owners})}
@@ -178,7 +178,7 @@ def _has_own_templates(source: SourceObject) -> bool:
     )
 
 
-def _has_ended(source: SourceObject | None) -> bool:
+def has_ended(source: SourceObject | None) -> bool:
     """Return True if an object of another project, or a Job, makes no more pods."""
     if source is None or source.kind not in _RUN_ONCE:
         return False

@@ -22,7 +22,7 @@ from migration.cluster.owners import (
     has_template,
     owners_by_key,
 )
-from migration.cluster.stopped import find_stopped
+from migration.cluster.stopped import find_stopped, has_ended
 
 _ENDED: Final = frozenset({"Complete", "Failed"})
 _JOB: Final = ("spec", "jobTemplate")
@@ -38,7 +38,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         owner: The object itself, of a kind of Kubernetes; None where only its pods are known.
         pods: Its live pods, which have not ended.
-        custom: The object itself, of a kind of another project with templates; None where it is not known.
+        custom: The object itself, of a kind of another project with templates; None where it is not known, or makes no pods.
     """
 
     key: OwnerKey
@@ -88,8 +88,10 @@ def group_workloads(objects: Iterable[SourceObject], namespace: str) -> list[Wor
     workloads = []
     for key, members in sorted(pods.items()):
         top = by_key.get(key)
-        custom = top if has_custom_template(top) else None
-        owner = top if custom is None else None
+        is_custom = has_custom_template(top)
+        makes_pods = key in stopped or (bool(members) and not has_ended(top))
+        custom = top if is_custom and makes_pods else None
+        owner = None if is_custom else top
         if owner is None or not _has_ended(owner):
             entry = Workload(key=key, owner=owner, pods=tuple(members), custom=custom)
             workloads.append(entry)

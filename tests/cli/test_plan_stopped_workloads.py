@@ -17,6 +17,7 @@ KEY: Final = "nvidia.com/mig-2g.10gb"
 LARGE: Final = {KEY: "1"}
 GROUPS: Final = {
     "RayCluster": "ray.io/v1",
+    "RayJob": "ray.io/v1",
     "PyTorchJob": "kubeflow.org/v1",
     "Rollout": "argoproj.io/v1alpha1",
     "InferenceService": "serving.kserve.io/v1beta1",
@@ -263,6 +264,32 @@ def knative(revision: int, replicas: int, **metadata: Any) -> Objects:
             ],
             ["Deployment/ml/later-predictor"],
             id="an idle predictor beside a transformer that runs is one",
+        ),
+        pytest.param(
+            [
+                custom(
+                    "InferenceService",
+                    spec={"predictor": {"model": template()["spec"]["containers"][0]}},
+                ),
+                below(
+                    "InferenceService", "later", custom("Service", spec={"template": template()})
+                ),
+                below("Service", "later", built_in("Deployment", "later-00001-deployment")),
+            ],
+            ["Service/ml/later"],
+            id="the owner of one with a whole template is none",
+        ),
+        pytest.param(
+            [
+                custom(
+                    "RayJob",
+                    spec={"rayClusterSpec": ray_cluster()["spec"]},
+                    status={"jobDeploymentStatus": "Complete"},
+                ),
+                below("RayJob", "later", workload("later", {}, ["used"], namespace="ml")[1]),
+            ],
+            [],
+            id="one that has ended, and left a head, is none",
         ),
         pytest.param(
             replica_sets(0, 0, 0), ["ReplicaSet/ml/later-3"], id="the newest ReplicaSet is one"
