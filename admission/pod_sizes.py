@@ -20,6 +20,19 @@ MAX_ANNOTATIONS: Final = 256 * 1024
 """The most characters; the API server limits bytes, after mutation: TotalAnnotationSizeLimitB."""
 
 
+def has_usual_size(pod: Pod) -> bool:
+    """Return True if a pod is within all bounds of this file.
+
+    Every review asks, and nearly every pod is.
+    """
+    number = len(pod.spec.init_containers or ()) + len(pod.spec.containers or ())
+    return (
+        number <= MAX_CONTAINERS
+        and not is_too_large(pod)
+        and sum(map(len, pod.annotations.values())) <= MAX_ANNOTATIONS
+    )
+
+
 def is_beyond_nodes(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> bool:
     """Return True if a pod without record and device keys has more containers than any node can run.
 
@@ -57,14 +70,9 @@ def check_sizes(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iterator[Fi
     Nothing is validated yet when a mutating webhook is called: a body of 3 MiB has room for tens of
     thousands of containers.
     """
-    # Every review pays for this check, and these few lengths nearly always decide it.
-    every = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
-    if (
-        len(every) <= MAX_CONTAINERS
-        and not is_too_large(pod)
-        and sum(map(len, pod.annotations.values())) <= MAX_ANNOTATIONS
-    ):
+    if has_usual_size(pod):
         return
+    every = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
     # Where they are too many, it is enough that one has devices.
     counted = 1 if len(every) > MAX_ALL_CONTAINERS else None
     with_devices = tuple(islice(containers_with_devices(every, vocabularies), counted))

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from admission.pod_sizes import check_sizes, is_beyond_nodes, is_too_large
+from admission.pod_sizes import check_sizes, has_usual_size, is_beyond_nodes, is_too_large
 from admission.recorded_pods import (
     ANNOTATION_PATH,
     at_annotation,
@@ -168,6 +168,7 @@ class _Creation(msgspec.Struct, frozen=True, kw_only=True):
         document: The pod as it was parsed; not changed.
         pod: The typed view of the same document.
         vocabularies: The vocabularies that translate the pod.
+        has_usual_size: Whether the pod is within all bounds on its size.
     """
 
     document: Mapping[str, Any]
@@ -177,6 +178,7 @@ class _Creation(msgspec.Struct, frozen=True, kw_only=True):
     options: TranslationOptions
     vocabularies: Mapping[str, Vocabulary]
     translator: Translator
+    has_usual_size: bool
 
     def translate(
         self, pod: Pod, *, passes_through: bool = True, drivers: Mapping[str, str] = {}
@@ -235,6 +237,7 @@ def admit_created(
         options=options,
         vocabularies=translating_vocabularies(pod, all_vocabularies),
         translator=translator,
+        has_usual_size=has_usual_size(pod),
     )
     answer = _answer_creation(creation)
     if answer.decision is Decision.UNTRANSLATED:
@@ -246,7 +249,7 @@ def admit_created(
         *check_implicit_names(pod, namespace=namespace, snapshot=snapshot, options=options),
         *(
             ()
-            if is_too_large(pod)
+            if not creation.has_usual_size and is_too_large(pod)
             else check_untranslated_keys(
                 pod, all_vocabularies, snapshot.extended_resources, options.kept
             )
@@ -262,11 +265,12 @@ def admit_created(
 
 def _answer_creation(creation: _Creation) -> Answer:
     """Answer by the pod's keys and its translation record."""
-    if is_beyond_nodes(creation.pod, creation.vocabularies):
-        return UNTOUCHED
-    faults = tuple(check_sizes(creation.pod, creation.vocabularies))
-    if faults:
-        return Answer(decision=Decision.REFUSED, findings=faults)
+    if not creation.has_usual_size:
+        if is_beyond_nodes(creation.pod, creation.vocabularies):
+            return UNTOUCHED
+        faults = tuple(check_sizes(creation.pod, creation.vocabularies))
+        if faults:
+            return Answer(decision=Decision.REFUSED, findings=faults)
     if REQUEST_ANNOTATION not in creation.pod.annotations:
         outcome = creation.translate(creation.pod)
         return _answer_legacy(creation, creation.document, creation.pod, outcome)
