@@ -348,7 +348,7 @@ def encode_answer(request: AdmissionRequest, answer: Answer, codes: str = "") ->
                 patch=_encode(answer.operations) if answer.operations else None,
                 patch_type="JSONPatch" if answer.operations else None,
                 warnings=warnings(request, answer.findings),
-                audit_annotations={"decision": answer.decision.value},
+                audit_annotations={"decision": answer.decision},
             )
         )
     )

@@ -103,6 +103,9 @@ _SHARE_KEYS: Final = frozenset[str]().union(*(_DIVIDING_KEYS[name] for name in S
 _QGPU_KEYS: Final = frozenset({tencent.QGPU.cores, tencent.QGPU.memory})
 """The keys of Tencent's second system, which no container may have beside those of the first."""
 _KEYS_OF_GPUS: Final = frozenset[str]({GPU_COUNT}).union(*_DIVIDING_KEYS.values())
+_KOORDINATOR_KEYS: Final = frozenset(OWN_KEYS)
+_COMPANIONS: Final = frozenset(FOREIGN_GPUS)
+_NO_KEYS: Final = frozenset[str]()
 
 
 class _Keys(NamedTuple):
@@ -156,6 +159,14 @@ def is_handled(key: str, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) 
     return key in names or key.startswith(prefixes)
 
 
+def unhandled_keys(
+    keys: Iterable[str], vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
+) -> frozenset[str]:
+    """Return the resource names that belong to no vocabulary."""
+    names, prefixes, _ = _all_keys(vocabularies)
+    return frozenset(key for key in keys if key not in names and not key.startswith(prefixes))
+
+
 def vendor_owners(keys: Iterable[str], vocabularies: Mapping[str, Vocabulary]) -> Mapping[str, str]:
     """Return each key of a device of another vendor than NVIDIA to the first such vocabulary that handles it."""
     names, prefixes, _ = _keys_of_vendors(vocabularies)
@@ -169,9 +180,9 @@ def vendor_owners(keys: Iterable[str], vocabularies: Mapping[str, Vocabulary]) -
     }
 
 
-def companions(keys: Collection[str]) -> frozenset[str]:
+def companions(keys: Iterable[str]) -> frozenset[str]:
     """Return the keys of other vendors' devices that are read beside these keys only."""
-    return frozenset(FOREIGN_GPUS if any(key in OWN_KEYS for key in keys) else ())
+    return _NO_KEYS if _KOORDINATOR_KEYS.isdisjoint(keys) else _COMPANIONS
 
 
 def translating_vocabularies(

@@ -134,7 +134,7 @@ def legacy_pod(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) 
         (path, container, device_keys(container, vocabularies))
         for path, container in containers(pod)
     ]
-    companions = arbiter.companions({key for _, _, keys in with_keys for key in keys})
+    companions = arbiter.companions(frozenset().union(*[keys for _, _, keys in with_keys]))
     return LegacyPod(
         containers=tuple(
             _legacy_container(path, container, keys | companions)
@@ -161,6 +161,8 @@ def legacy_pod(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) 
 
 def _affinity_terms(pod: Pod) -> tuple[tuple[RequiredLabel, ...], ...]:
     """Return the terms of the required node affinity; none if no requirement is read."""
+    if pod.spec.affinity is None:
+        return ()  # As of most pods.
     terms = tuple(
         tuple(entry for entry in term if _is_read(entry.key))
         for term in affinity_terms(pod.spec)[:_MAX_TERMS]
@@ -182,7 +184,7 @@ _INIT_CONTAINERS: Final = FieldPath.of("spec", "initContainers")
 
 
 def _legacy_container(
-    path: FieldPath, container: Container, keys: Collection[str]
+    path: FieldPath, container: Container, keys: frozenset[str]
 ) -> LegacyContainer:
     init = path.relative_to(_INIT_CONTAINERS) is not None
     return LegacyContainer(
@@ -197,8 +199,9 @@ def _legacy_container(
     )
 
 
-def _select_named(values: Mapping[str, _Value], names: Collection[str]) -> Mapping[str, _Value]:
-    return {name: values[name] for name in sorted(values) if name in names}
+def _select_named(values: Mapping[str, _Value], names: frozenset[str]) -> Mapping[str, _Value]:
+    selected = names.intersection(values)
+    return {name: values[name] for name in sorted(selected)} if selected else {}
 
 
 def _environment(variables: Collection[EnvVar]) -> Mapping[str, str]:

@@ -69,6 +69,8 @@ def check_untranslated_keys(
         kept_names: The vocabularies and resource names that stay with their device plugin.
     """
     resources = _unhandled_resources(pod, vocabularies, extended_resources)
+    if not resources and not pod.annotations:
+        return ()  # As of most pods: only resource names and annotations are keys.
     misspelt_domains = dict(_check_domains(resources, vocabularies, kept_names))
     findings = [*_check_effect(pod, vocabularies), *misspelt_domains.values()]
     families = _keys_by_family(pod, resources, kept_names)
@@ -128,16 +130,20 @@ def _unhandled_resources(
     pod: Pod, vocabularies: Mapping[str, Vocabulary], extended_resources: Collection[str]
 ) -> Mapping[str, FieldPath]:
     """Return each resource name with a domain that no vocabulary and no DeviceClass has, with its first path."""
+    keys = {
+        key
+        for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+        for key in (*container.limits, *container.requests)
+        if "/" in key and key not in extended_resources
+    }
+    unhandled_keys = arbiter.unhandled_keys(keys, vocabularies) if keys else ()
+    if not unhandled_keys:
+        return {}  # As of most pods, for which no path has to be built.
     resources: dict[str, FieldPath] = {}
     for path, container in containers(pod):
         for section, amounts in (("limits", container.limits), ("requests", container.requests)):
             for key in amounts:
-                if (
-                    "/" in key
-                    and key not in extended_resources
-                    and key not in resources
-                    and not arbiter.is_handled(key, vocabularies)
-                ):
+                if key in unhandled_keys and key not in resources:
                     resources[key] = path.child("resources", section).key(key)
     return resources
 
