@@ -12,6 +12,7 @@ vocabulary.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Final, NamedTuple
 
 import msgspec
@@ -309,19 +310,32 @@ def owned_keys(
         or not keys.isdisjoint(vocabularies.get(HAMI.name, HAMI).renamed_keys)
         or not pod.annotations.keys().isdisjoint(HAMI.annotations)
     )
-    gpus = (HAMI.name, nvidia.VOCABULARY.name) if uses_hami else (nvidia.VOCABULARY.name,)
     koordinator_first = (
         default_gpu_owner == KOORDINATOR.name and not uses_hami
     ) or takes_whole_gpus(pod)
-    ordered_names = (KOORDINATOR.name, *gpus) if koordinator_first else (*gpus, KOORDINATOR.name)
+    candidates = _candidates(vocabularies)[uses_hami, koordinator_first]
+    split_keys = _split_keys(keys, candidates.values())
+    names = {*split_keys, *_requested_vocabularies(pod, vocabularies)}
+    return {name: split_keys.get(name, _NO_KEYS) for name in candidates if name in names}
+
+
+@keep_latest
+def _candidates(
+    vocabularies: Mapping[str, Vocabulary],
+) -> Mapping[tuple[bool, bool], Mapping[str, Vocabulary]]:
+    """Return the vocabularies in the order that decides shared keys.
+
+    That depends on two facts about a pod: whether it uses HAMi, and whether Koordinator comes first.
+    """
     last = (*SHARES, *GPUS_BY_ANNOTATIONS, *OTHER_VENDORS, *NICS)
-    candidates = [vocabularies[name] for name in (*ordered_names, *last) if name in vocabularies]
-    requested = _requested_vocabularies(pod, vocabularies)
-    return {
-        name: own_keys
-        for name, own_keys in divide_keys(keys, candidates).items()
-        if own_keys or name in requested
-    }
+    orders = {}
+    for uses_hami, koordinator_first in product((False, True), repeat=2):
+        gpus = (HAMI.name, nvidia.VOCABULARY.name) if uses_hami else (nvidia.VOCABULARY.name,)
+        first = (KOORDINATOR.name, *gpus) if koordinator_first else (*gpus, KOORDINATOR.name)
+        orders[uses_hami, koordinator_first] = {
+            name: vocabularies[name] for name in (*first, *last) if name in vocabularies
+        }
+    return orders
 
 
 def _requested_vocabularies(
@@ -427,13 +441,21 @@ def _check_containers(pod: LegacyPod) -> Iterator[Finding]:
 
 
 def divide_keys(
-    keys: Iterable[str], candidates: Sequence[Vocabulary]
+    keys: Iterable[str], candidates: Collection[Vocabulary]
 ) -> Mapping[str, frozenset[str]]:
     """Return vocabulary name to the keys that it owns; each key has at most one owner.
 
     A foreign key belongs to a vocabulary that owns another key, so that it is rejected there, unless
     a profile lists it.
     """
+    split_keys = _split_keys(keys, candidates)
+    return {vocabulary.name: split_keys.get(vocabulary.name, _NO_KEYS) for vocabulary in candidates}
+
+
+def _split_keys(
+    keys: Iterable[str], candidates: Collection[Vocabulary]
+) -> Mapping[str, frozenset[str]]:
+    """Return the keys of `divide_keys` for vocabularies that own some."""
     split: dict[str, set[str]] = {}
     foreign: list[str] = []
     for key in keys:
@@ -455,7 +477,7 @@ def divide_keys(
         ]
         owner = (other_handlers or own or handlers or readers)[0]
         split.setdefault(owner.name, set()).add(key)
-    return {vocabulary.name: frozenset(split.get(vocabulary.name, ())) for vocabulary in candidates}
+    return {name: frozenset(own_keys) for name, own_keys in split.items()}
 
 
 def restrict_keys(pod: LegacyPod, keys: frozenset[str]) -> LegacyPod:

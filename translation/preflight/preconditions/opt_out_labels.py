@@ -25,6 +25,8 @@ def stop_at_opt_out_labels(inputs: PodInput) -> Stop | None:
         ("", legacy.labels),
         (f" of namespace {namespace}", inputs.snapshot.namespaces.get(namespace, {})),
     ):
+        if not labels:
+            continue
         opt_out = find_label(labels, OPT_OUT_LABELS)
         if opt_out is None:
             opt_out = find_label(labels, HAMI_OPT_OUT_LABELS)
