@@ -30,13 +30,11 @@ def pointer(*parts: str | int) -> str:
     >>> pointer("metadata", "annotations", "a.b/c~d")
     '/metadata/annotations/a.b~1c~0d'
     """
-    path = ""
-    for part in parts:
-        text = part if type(part) is str else str(part)
-        if "~" in text or "/" in text:
-            text = text.replace("~", "~0").replace("/", "~1")
-        path += f"/{text}"
-    return path
+    texts = list(map(str, parts))
+    path = "/".join(("", *texts))
+    if "~" not in path and path.count("/") == len(texts):
+        return path  # As of most parts, none of which has to be escaped.
+    return "/".join(("", *(text.replace("~", "~0").replace("/", "~1") for text in texts)))
 
 
 def add(path: str, value: object) -> Operation:
@@ -83,9 +81,7 @@ def _apply(document: Any, operation: Operation) -> Any:
     if "~" in path:
         parts = [_unescape_part(part, path) for part in parts]
     *parents, last = parts
-    target = document
-    for part in parents:
-        target = _member(target, part, path)
+    target = _parent(document, parents, path)
     if type(target) is dict:
         if op != "add" and last not in target:
             raise PatchError(f"{path}: does not exist")
@@ -114,6 +110,16 @@ def _change_element(target: list[Any], op: str, last: str, value: Any, path: str
         del target[index]
     else:
         target[index] = value
+
+
+def _parent(document: Any, parts: Iterable[str], path: str) -> Any:
+    """Return the value that the parts of a pointer lead to, unescaped."""
+    for part in parts:
+        if type(document) is dict and part in document:
+            document = document[part]  # As of most parts, so that no call is needed.
+        else:
+            document = _member(document, part, path)
+    return document
 
 
 def _member(parent: Any, part: str, path: str) -> Any:
