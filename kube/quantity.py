@@ -353,11 +353,14 @@ def _canonical_text(nanos: int, family: Format) -> str:
     if family is Format.BINARY and abs(nanos) >= 1024 * _NANOS and nanos % _NANOS == 0:
         amount, steps = _strip_factors(nanos // _NANOS, 1024, len(_BINARY_SUFFIXES) - 1)
         return f"{amount}{_BINARY_SUFFIXES[steps]}"
+    # Of a whole amount, as nearly all are, three divisions are known to be even.
+    amount, begun = (nanos, 0) if nanos % _NANOS else (nanos // _NANOS, 3)
     if family is Format.EXPONENT:
-        amount, steps = _strip_factors(nanos, 1000, None)
+        amount, steps = _strip_factors(amount, 1000, None)
+        steps += begun
         return f"{amount}e{3 * steps - 9}" if steps != 3 else str(amount)
-    amount, steps = _strip_factors(nanos, 1000, len(_DECIMAL_SUFFIXES) - 1)
-    return f"{amount}{_DECIMAL_SUFFIXES[steps]}"
+    amount, steps = _strip_factors(amount, 1000, len(_DECIMAL_SUFFIXES) - 1 - begun)
+    return f"{amount}{_DECIMAL_SUFFIXES[begun + steps]}"
 
 
 def _strip_factors(amount: int, factor: int, limit: int | None) -> tuple[int, int]:
