@@ -83,7 +83,7 @@ class VerifyAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         violations: The violations in the order of their writes, or by claim.
         unpublished: The allocated devices that nothing publishes, by claim, which are no violation; none for
             an audit log.
-        doubled_nodes: The nodes with devices that a device plugin and a DRA driver both hand out.
+        doubled_nodes: The nodes with devices that a device plugin and a DRA driver both hand out, without cordoned ones.
     """
 
     allocations: int

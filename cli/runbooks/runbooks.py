@@ -458,8 +458,8 @@ def _verify(plan: Plan, wave: Wave, verify: str, residue: str) -> Iterator[str]:
     last = len(plan.waves)
     yield head(f"Wave {wave.wave} of {last}, after it: checks, and changes nothing.")
     yield f'{verify} --wave "$here" --wait={WAVE_TIMEOUT}'
-    yield verify
     yield from (f"echo {quoted(f'by hand: {text}')}" for text in _lowered_lines(plan, wave))
+    yield verify
     if wave.wave == last:
         yield residue
     else:

@@ -134,3 +134,18 @@ def test_verify_fails_for_no_node_of_one_system(
     result = drawbridge("verify", "--snapshot", file, "--settings", settings_file)
 
     assert 0 == result.exit_code, result.stdout
+
+
+def test_verify_has_a_note_on_a_node_of_both_that_is_cordoned(tmp_path: Path) -> None:
+    """The plan goes on without it, and `verify.sh` of each wave has to."""
+    file = tmp_path / "now.yaml"
+    file.write_text(
+        dump_yaml(
+            cluster({**plugin_node("gpu-0"), "spec": {"unschedulable": True}}, published("gpu-0"))
+        )
+    )
+
+    result = drawbridge("verify", "--snapshot", file)
+
+    assert (0, True) == (result.exit_code, "nothing is wrong" in result.stdout)
+    assert "note: Node/gpu-0: a device plugin and a DRA driver both hand out" in result.stderr

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from testing.documents import namespace, resource_quota
+from testing.documents import namespace, node, resource_quota
 from testing.migration import GPU, SHARE, WHOLE, hami_node, plugin_node, workload
 from testing.plan import failed_before, planned
 
@@ -64,3 +64,20 @@ def test_native_pods_of_a_namespace_that_is_opted_in_have_their_line(tmp_path: P
     plan = planned(tmp_path, objects)
 
     assert {NVIDIA, SHARES} == plan["quotaLines"]["team.gpus.yaml"]["added"].keys()
+
+
+def test_native_pods_of_a_vendor_whose_class_is_not_there_have_their_line(tmp_path: Path) -> None:
+    """Their namespace is opted in as a whole, so they get claims once the class is there."""
+    amd = "amd.com/gpu"
+    objects = [
+        *(node("amd-0", {amd: "4"}), *HAMI_NODES, namespace("team")),
+        resource_quota({KEY: "5", f"requests.{amd}": "4"}, name="gpus"),
+        *workload("whole", {amd: "1"}, ["amd-0"], kind="StatefulSet"),
+        *workload("web", SHARE, ["hami-0"] * 2, kind="StatefulSet"),
+    ]
+
+    plan = planned(tmp_path, objects)
+
+    assert ["team"] == plan["waves"][0]["namespaces"]
+    added = plan["quotaLines"]["team.gpus.yaml"]["added"]
+    assert {SHARES: "5", "gpu.amd.com.deviceclass.resource.k8s.io/devices": "4"} == added

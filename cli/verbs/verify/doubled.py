@@ -1,13 +1,16 @@
-"""The nodes of a device plugin and a DRA driver that both hand out the devices. Reads files."""
+"""The nodes of a device plugin and a DRA driver that both hand out the devices. Reads files, and prints notes."""
 
 from pathlib import Path
 
 from answers.model.cluster_state import ClusterState
 from answers.model.inputs import ClusterObjects
 from answers.model.profiles import profiles_in_force
+from cli.output.standard_error import print_line
 from cli.reading.options import translation_options
 from cli.reading.settings import SharedSettings, read_settings
+from findings.text import join_names
 from migration.assessment.assumed import kept_device_keys, whole_device_keys
+from migration.assessment.doubled import DOUBLED
 from migration.cluster.node_devices import doubled_nodes, read_nodes
 from process.profiles.profile_files import load_profiles
 
@@ -19,6 +22,8 @@ def find_doubled_nodes(
     settings: str | None,
 ) -> tuple[str, ...]:
     """Return the nodes with devices that a device plugin and a DRA driver both hand out.
+
+    Those that are cordoned get a note only: no pod comes there, and a plan goes on without them.
 
     Args:
         state: The state of the cluster.
@@ -39,4 +44,10 @@ def find_doubled_nodes(
         profiles.values(),
         renamed_keys=options.renamed_keys,
     )
-    return doubled_nodes(devices)
+    doubled = doubled_nodes(devices)
+    closed = {node.metadata.name for node in state.nodes if node.spec.unschedulable}
+    cordoned = [name for name in doubled if name in closed]
+    if cordoned:
+        nodes = join_names([f"Node/{name}" for name in cordoned])
+        print_line(f"note: {nodes}: {DOUBLED}; no new pod comes there while it is cordoned")
+    return tuple(name for name in doubled if name not in cordoned)

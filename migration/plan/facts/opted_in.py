@@ -6,10 +6,14 @@ from typing import Any
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL, TRANSLATE_SELECTED
+from migration.assessment.chart_names import requested_keys
+from migration.assessment.outcomes import AssessedWorkload
 from migration.cluster.evidence import mapping_at
 from migration.cluster.stopped import next_pods
 from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import has_claims
+from translation.model.intents import Vocabulary
+from translation.reading.arbiter import OTHER_VENDORS
 
 
 def selected_workloads(
@@ -23,6 +27,59 @@ def selected_workloads(
         if group.key.namespace in selective
         and group.owner is not None
         and _template_labels(group.owner).get(TRANSLATE_LABEL) == "true"
+    )
+
+
+def keeping_workloads(
+    workloads: Iterable[AssessedWorkload],
+    mapped: Collection[str],
+    objects: Iterable[SourceObject],
+    vocabularies: Mapping[str, Vocabulary],
+) -> frozenset[str]:
+    """Return the native workloads with lasting keys, as `Kind/namespace/name`.
+
+    No class maps these, so their namespace is not opted in as a whole.
+
+    Args:
+        workloads: The cluster's workloads, without those of namespaces that are opted in today.
+        mapped: The resource names that classes map once the plan is prepared.
+        objects: The objects of the cluster.
+        vocabularies: The vocabularies in force, by name.
+    """
+    classes = {source.name for source in objects if source.kind == "DeviceClass"}
+    return frozenset(
+        workload.key.reference
+        for workload in workloads
+        if (names := unmapped_names(workload, mapped))
+        and not is_left_to_plugin(workload, names, classes, vocabularies)
+    )
+
+
+def unmapped_names(workload: AssessedWorkload, mapped: Collection[str]) -> dict[str, str]:
+    """Return resource name to class of those names of a native workload that no class maps."""
+    return {key: name for key, name in workload.unmapped.items() if key not in mapped}
+
+
+def is_left_to_plugin(
+    workload: AssessedWorkload,
+    names: Mapping[str, str],
+    classes: Collection[str],
+    vocabularies: Mapping[str, Vocabulary],
+) -> bool:
+    """Return True if a workload keeps the device plugin of another vendor than NVIDIA.
+
+    The class of its devices is not there, and its amounts are not 0. Its namespace is opted in as a whole for all that.
+
+    Args:
+        workload: The workload.
+        names: Its resource names without a class that maps them, to that class.
+        classes: The DeviceClasses of the cluster.
+        vocabularies: The vocabularies in force, by name.
+    """
+    vendors = [vocabularies[name] for name in OTHER_VENDORS if name in vocabularies]
+    return any(
+        names[key] not in classes and any(vendor.handles(key) for vendor in vendors)
+        for key in names.keys() & requested_keys(workload)
     )
 
 

@@ -208,26 +208,22 @@ def early_left(
     )
 
 
-def unclaimed_classes(
-    cluster: AssessedCluster, mappings: Mapping[str, str], opted_in: Collection[str]
-) -> dict[str, set[str]]:
+def unclaimed_classes(cluster: AssessedCluster, keeping: Collection[str]) -> dict[str, set[str]]:
     """Return namespace to the DeviceClasses of its native pods with lasting keys, without those of claims.
 
-    No class maps their keys, so the namespace is not opted in as a whole, and the line of the key goes on to count them.
+    The line of the key goes on to count these pods.
 
     Args:
         cluster: The cluster.
-        mappings: Resource name to the DeviceClass that the plan has map it.
-        opted_in: The namespaces that are opted in today.
+        keeping: The workloads whose next pods keep their keys, as `Kind/namespace/name`.
     """
     native: dict[str, set[str]] = {}
     claimed: dict[str, set[str]] = {}
     for (namespace, _), claim in cluster.state.claims.items():
         claimed.setdefault(namespace, set()).update(class_devices([claim]))
     for workload in cluster.workloads:
-        namespace = workload.key.namespace
-        is_kept = namespace not in opted_in and not workload.unmapped.keys() <= mappings.keys()
-        (native if is_kept else claimed).setdefault(namespace, set()).update(class_names(workload))
+        classes = native if workload.key.reference in keeping else claimed
+        classes.setdefault(workload.key.namespace, set()).update(class_names(workload))
     return {namespace: own - claimed.get(namespace, set()) for namespace, own in native.items()}
 
 

@@ -7,14 +7,13 @@ import msgspec
 
 from findings.text import join_names
 from kube.manifests.source import SourceObject
-from migration.assessment.chart_names import requested_keys
 from migration.assessment.outcomes import AssessedWorkload
 from migration.cluster.evidence import mapping_at
+from migration.plan.facts.opted_in import is_left_to_plugin, unmapped_names
 from migration.plan.model.plan import Held
 from migration.plan.planning.namespaces import not_whole, separate_workloads
 from translation.model.intents import Vocabulary
 from translation.profiles.profile import Profile
-from translation.reading.arbiter import OTHER_VENDORS
 
 _UNMAPPED: Final = (
     "pods of {} keep {}, which no DeviceClass maps in this plan, so the next ones would get claims"
@@ -74,14 +73,10 @@ def unmapped_workloads(
         classes: The DeviceClasses of the cluster.
         vocabularies: The vocabularies in force, by name.
     """
-    vendors = [vocabularies[name] for name in OTHER_VENDORS if name in vocabularies]
     unmapped: dict[str, list[AssessedWorkload]] = {}
     for workload in workloads:
-        names = {key: name for key, name in workload.unmapped.items() if key not in mapped}
-        is_left = any(
-            names[key] not in classes and any(vendor.handles(key) for vendor in vendors)
-            for key in names.keys() & requested_keys(workload)
-        )
+        names = unmapped_names(workload, mapped)
+        is_left = is_left_to_plugin(workload, names, classes, vocabularies)
         if names and not is_left and workload.key.namespace in namespaces:
             own = msgspec.structs.replace(workload, unmapped=names)
             unmapped.setdefault(workload.key.namespace, []).append(own)

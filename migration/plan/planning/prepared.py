@@ -28,6 +28,7 @@ from migration.cluster.workloads import Workload
 from migration.plan.facts.confirmed import Confirmation
 from migration.plan.facts.hami_cards import read_cards
 from migration.plan.facts.opted_in import (
+    keeping_workloads,
     labelled_namespaces,
     namespaces_with_claims,
     opted_out_workloads,
@@ -55,7 +56,12 @@ from migration.plan.search.stage import PodKey, Stage
 from migration.plan.search.unmovable import pods_at_home, pods_on
 from migration.plan.search.wave_pods import ending_pods, replaced_pods
 from migration.plan.search.waves import Planner
-from translation.cluster.snapshot import QuotaPolicy, TranslationOptions, WideMapping
+from translation.cluster.snapshot import (
+    QuotaPolicy,
+    TranslationOptions,
+    WideMapping,
+    vocabularies_in_force,
+)
 from translation.profiles.profile import Profile
 
 
@@ -274,6 +280,7 @@ def planned_quotas(
         left_lines: Namespaces, each with a line that the plan does not add to their quotas.
     """
     use = None
+    opted_in = labelled_namespaces(question.objects, "true")
     if knows_use(question.objects, question.unreadable):
         use = devices_in_use(
             *(cluster, question.objects, question.namespace, mappings),
@@ -292,7 +299,13 @@ def planned_quotas(
         absent=absent_classes(cluster.workloads, cluster.state, question.profiles.values()),
         left_lines=left_lines,
         unclaimed=unclaimed_classes(
-            cluster, mappings, labelled_namespaces(question.objects, "true")
+            cluster,
+            keeping_workloads(
+                (entry for entry in cluster.workloads if entry.key.namespace not in opted_in),
+                mappings,
+                question.objects,
+                vocabularies_in_force(question.options, question.profiles),
+            ),
         ),
     )
 
