@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from answers.model.snapshot_kinds import KINDS
+from answers.model.snapshot_kinds import CUSTOM_KINDS, KINDS
 from kube.api.urls import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from kube.manifests.reader import read_objects
 from testing.documents import Document
@@ -18,8 +18,12 @@ def resource_of(document: Document) -> Resource:
     """Return the resource that has an object."""
     if document["kind"] == "CustomResourceDefinition":
         return CUSTOM_RESOURCE_DEFINITIONS
-    group, _, _ = document["apiVersion"].rpartition("/")
-    return KINDS.get(document["kind"]) or KINDS[f"{document['kind']}.{group}"]
+    group, _, version = document["apiVersion"].rpartition("/")
+    name = f"{document['kind']}.{group}"
+    for resource in CUSTOM_KINDS.get(name, ()):
+        if resource.version == version:
+            return resource
+    return KINDS.get(document["kind"]) or KINDS[name]
 
 
 def store(server: FakeApiServer, documents: Iterable[Document]) -> None:

@@ -340,8 +340,10 @@ class FakeApiServer:
         if call.path == "/version":
             return 200, {"gitVersion": VERSION}
         _, _, group = call.path.rpartition("/apis/")
-        if group in {stored_group for stored_group, _, _ in self._objects}:
-            return 200, {"kind": "APIGroup", "name": group}
+        versions = sorted({stored[1] for stored in self._objects if stored[0] == group})
+        if group and versions:
+            served = [{"groupVersion": f"{group}/{name}", "version": name} for name in versions]
+            return 200, {"kind": "APIGroup", "name": group, "versions": served}
         if call.path.endswith("/selfsubjectreviews"):
             return 201, {**call.body, "status": {"userInfo": {"username": self.user}}}
         target = _target(call.path)

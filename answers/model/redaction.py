@@ -1,15 +1,22 @@
 """The part of an object that a snapshot of a cluster keeps. Pure.
 
 Commands read devices, not applications: command lines, environment variables, probes and the history
-of `kubectl apply`, in all of which people keep passwords, are left out.
+of `kubectl apply`, in all of which people keep passwords, are left out. Of an object of another project only those fields
+of its spec and status stay that its next pods, their number and its end are read from.
 """
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Final
 
+import msgspec
+
+from kube.api.core import PodSpec
 from kube.api.workloads import pod_path, replace_at, resolve_path
 from kube.names import FIELD_MANAGERS
+from translation.reading.custom_workloads import embedded_pods, value_at, workload_kind
 from translation.reading.legacy_pod import READ_VARIABLES
+from translation.reading.workload_kinds import Shape, WorkloadKind
 
 _ANNOTATIONS: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
 _CONTAINER_FIELDS: Final = ("name", "image", "resources", "securityContext", "restartPolicy")
@@ -22,6 +29,18 @@ KUBELET_DIRECTORIES: Final = ("/plugins_registry", "/kubelet")
 _PERSISTENT: Final = frozenset(
     {"claimRef", "local", "hostPath", "nodeAffinity", "volumeName", "storageClassName"}
 )
+_TEXTS: Final = ("name", "image", "restartPolicy")
+_POD_FIELDS: Final = frozenset(
+    {
+        *(field.encode_name for field in msgspec.structs.fields(PodSpec)),
+        *("restartPolicy", "topologySpreadConstraints", "volumes"),
+    }
+) - {"resources"}
+"""The fields that are read of the pods of other projects, whose definitions may let any other field pass."""
+_STEP_FIELDS: Final = ("nodeSelector", "schedulerName")
+_SUSPENDING: Final = (("spec", "suspend"), ("spec", "runPolicy", "suspend"))
+_STATUS_FIELDS: Final = ("phase", "state", "jobDeploymentStatus")
+_CONDITION_FIELDS: Final = ("type", "status")
 
 
 def redact(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -34,6 +53,9 @@ def redact(document: Mapping[str, Any]) -> Mapping[str, Any]:
     if document["kind"] in {"PersistentVolume", "PersistentVolumeClaim"}:
         spec = document.get("spec") or {}
         return {**kept_fields, "spec": {key: spec[key] for key in sorted(_PERSISTENT & set(spec))}}
+    row = workload_kind(document["apiVersion"], document["kind"])
+    if row is not None:
+        return _custom_workload(row, kept_fields)
     path = pod_path(document["apiVersion"], document["kind"])
     if path is None:
         return kept_fields
@@ -90,3 +112,173 @@ def _status(status: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _without(mapping: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
     return {name: value for name, value in mapping.items() if name not in names}
+
+
+# --- workloads of other projects ------------------------------------------------------------------
+
+
+def _custom_workload(row: WorkloadKind, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an object of another project with the fields of its next pods, their number and its end at their places."""
+    kept_fields: dict[str, Any] = {
+        field: document[field] for field in ("apiVersion", "kind", "metadata")
+    }
+    kept_fields["spec"] = {}
+    for embedded in embedded_pods(row, document):
+        is_container = embedded.path[:-1] in row.container_paths
+        shape = Shape.RESOURCES if is_container else row.shape
+        _put(kept_fields, embedded.path, _embedded(shape, value_at(document, embedded.path)))
+        for path in embedded.number_paths:
+            more = [(*path[:-1], "completions")] if path[-1] == "parallelism" else []
+            for number_path in (path, *more):
+                number = value_at(document, number_path)
+                if isinstance(number, int):
+                    _put(kept_fields, number_path, number)
+    for path in _SUSPENDING:
+        if isinstance(suspends := value_at(document, path), bool):
+            _put(kept_fields, path, suspends)
+    name = value_at(document, row.scheduler_path)
+    if row.scheduler_path and isinstance(name, str):
+        _put(kept_fields, row.scheduler_path, name)
+    status = document.get("status")
+    return {**kept_fields, **({"status": _ended(status)} if isinstance(status, Mapping) else {})}
+
+
+def _put(document: dict[str, Any], path: tuple[str | int, ...], value: Any) -> None:
+    """Put a value at a path; of an object, its fields beside those that are there. Elements before it may be empty."""
+    place: Any = document
+    for step, following in pairwise(path):
+        place = _child(place, step, [] if isinstance(following, int) else {})
+    *_, last = path
+    if isinstance(value, dict):
+        _child(place, last, {}).update(value)
+    else:
+        place[last] = value
+
+
+def _child(place: Any, step: str | int, empty: Any) -> Any:
+    if isinstance(place, dict):
+        return place.setdefault(step, empty)
+    place.extend({} for _ in range(len(place), int(step) + 1))
+    return place[step]
+
+
+def _embedded(shape: Shape, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a pod, or the part of one, that an object of another project has."""
+    match shape:
+        case Shape.TEMPLATE:
+            return {
+                "metadata": _names(value.get("metadata")),
+                "spec": _custom_pod(value["spec"]),
+            }
+        case Shape.POD_SPEC:
+            return {**_names(value), **_custom_pod(value)}
+        case Shape.STEP:
+            return _step(value)
+        case Shape.RESOURCES:
+            return _resources(value)
+
+
+def _names(metadata: Any) -> dict[str, Any]:
+    """Return the labels and annotations of a template."""
+    fields = metadata if isinstance(metadata, Mapping) else {}
+    return {
+        field: {
+            key: text
+            for key, text in fields[field].items()
+            if isinstance(text, str) and key not in _ANNOTATIONS
+        }
+        for field in ("labels", "annotations")
+        if isinstance(fields.get(field), Mapping)
+    }
+
+
+def _custom_pod(spec: Mapping[str, Any]) -> dict[str, Any]:
+    kept_fields = {field: content for field, content in spec.items() if field in _POD_FIELDS}
+    if "resources" in spec:
+        kept_fields["resources"] = _resources(spec["resources"])
+    if "volumes" in kept_fields:
+        kept_fields["volumes"] = [
+            _volume({field: part for field, part in volume.items() if _is_volume(field, part)})
+            for volume in _mappings(kept_fields["volumes"])
+        ]
+    for field in _CONTAINERS:
+        if field in kept_fields:
+            kept_fields[field] = _custom_containers(kept_fields[field])
+    return kept_fields
+
+
+def _is_volume(field: str, part: Any) -> bool:
+    return isinstance(part, str if field == "name" else Mapping)
+
+
+def _step(value: Mapping[str, Any]) -> dict[str, Any]:
+    kept_fields = {field: value[field] for field in _STEP_FIELDS if field in value}
+    for field in ("container", "script"):
+        if isinstance(value.get(field), Mapping):
+            kept_fields[field] = _custom_container(value[field])
+    for field in ("initContainers", "sidecars"):
+        if field in value:
+            kept_fields[field] = _custom_containers(value[field])
+    names = _names(value.get("metadata"))
+    return {**kept_fields, **({"metadata": names} if names else {})}
+
+
+def _custom_containers(containers: Any) -> list[dict[str, Any]]:
+    return [_custom_container(container) for container in _mappings(containers)]
+
+
+def _custom_container(container: Mapping[str, Any]) -> dict[str, Any]:
+    kept_fields = _texts(container, _TEXTS)
+    if "resources" in container:
+        kept_fields["resources"] = _resources(container["resources"])
+    context = container.get("securityContext")
+    if isinstance(context, Mapping) and isinstance(context.get("privileged"), bool):
+        kept_fields["securityContext"] = {"privileged": context["privileged"]}
+    variables = [
+        {"name": variable["name"], "value": value}
+        for variable in _mappings(container.get("env"))
+        for value in [variable.get("value", "")]
+        if isinstance(variable.get("name"), str) and isinstance(value, str)
+        if variable["name"] in READ_VARIABLES
+    ]
+    return {**kept_fields, **({"env": variables} if variables else {})}
+
+
+def _resources(resources: Any) -> dict[str, Any]:
+    """Return the requests and limits of a container, and the names of its claims."""
+    fields = resources if isinstance(resources, Mapping) else {}
+    kept_fields: dict[str, Any] = {
+        field: {
+            key: amount
+            for key, amount in fields[field].items()
+            if isinstance(amount, str | int | float)
+        }
+        for field in ("limits", "requests")
+        if isinstance(fields.get(field), Mapping)
+    }
+    claims = [_texts(claim, ("name", "request")) for claim in _mappings(fields.get("claims"))]
+    return {**kept_fields, **({"claims": claims} if claims else {})}
+
+
+def _ended(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the phase and the conditions of a status; Volcano's phase is in its state."""
+    kept_fields: dict[str, Any] = _texts(status, _STATUS_FIELDS)
+    if isinstance(state := status.get("state"), Mapping):
+        kept_fields["state"] = _texts(state, ("phase",))
+    conditions = [
+        _texts(condition, _CONDITION_FIELDS) for condition in _mappings(status.get("conditions"))
+    ]
+    return {**kept_fields, **({"conditions": conditions} if conditions else {})}
+
+
+def _texts(fields: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: fields[name] for name in names if isinstance(fields.get(name), str)}
+
+
+def _mappings(elements: Any) -> list[Mapping[str, Any]]:
+    """Return the objects of a list; none of a value of another type."""
+    return [
+        element
+        for element in (elements if isinstance(elements, list) else ())
+        if isinstance(element, Mapping)
+    ]

@@ -22,6 +22,7 @@ from kube.api.urls import (
     Resource,
     own_resource,
 )
+from translation.reading.workload_kinds import BLUEPRINTS, WORKLOAD_KINDS, WorkloadKind
 
 KINDS: Final[Mapping[str, Resource]] = {
     "Node": NODES,
@@ -60,3 +61,34 @@ KINDS: Final[Mapping[str, Resource]] = {
     },
 }
 """Kind, of PodGroups and other schedulers' quotas with its group, to resource; owners before what they own. Secrets and ConfigMaps are not among them."""
+
+
+def _resources(row: WorkloadKind) -> tuple[Resource, ...]:
+    """Return the resource of a kind in each of its versions."""
+    versions = (version.split("/") for version in row.api_versions)
+    return tuple(
+        Resource(group=group, version=version, plural=row.resource, namespaced=row.namespaced)
+        for group, version in versions
+    )
+
+
+CUSTOM_KINDS: Final[Mapping[str, tuple[Resource, ...]]] = {
+    f"{row.kind}.{resources[0].group}": resources
+    for row in WORKLOAD_KINDS
+    if row.numbers is not None and row.kind not in BLUEPRINTS
+    for resources in [_resources(row)]
+}
+"""Kind and group of a workload of another project, to its resource in each version; without kinds that make no pods."""
+ALL_KINDS: Final = (*KINDS, *CUSTOM_KINDS)
+"""The kinds of a whole snapshot."""
+
+
+def resource_name(kind: str) -> str:
+    """Return the name of a kind of `ALL_KINDS` among those that could not be read.
+
+    Of other projects' workloads its group is a part: Volcano has `jobs`, too.
+    """
+    if kind in KINDS:
+        return KINDS[kind].plural
+    resource, *_ = CUSTOM_KINDS[kind]
+    return f"{resource.plural}.{resource.group}"

@@ -4,13 +4,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from answers.model.objects import InputObject
-from answers.model.snapshot_kinds import KINDS
+from answers.model.snapshot_kinds import ALL_KINDS, resource_name
 from answers.model.unread import UnreadKind
 from kube.api.meta import ApiStruct, ObjectMeta
 from kube.manifests.source import SourceObject, ViewedObject
 
 SNAPSHOT: Final = "Snapshot"
 """The kind of the item."""
+_NAMES: Final = frozenset(ALL_KINDS)
 _REFUSAL: Final = "the snapshot was taken by a user who may not list them"
 
 
@@ -46,13 +47,17 @@ def unread_kinds(
         objects: The state of the cluster; what another file has of a kind is there.
         kinds: The kinds that the command depends on.
     """
-    present = {object_.kind for object_ in objects}
+    present = {
+        name
+        for object_ in objects
+        for name in (object_.kind, f"{object_.kind}.{object_.api_version.partition('/')[0]}")
+    }
     resources = {
-        KINDS[name].plural
+        resource_name(name)
         for api_version, kind in kinds
         # Of two projects a kind has one name, so the group stands behind it.
         for name in (kind, f"{kind}.{api_version.partition('/')[0]}")
-        if name in KINDS and kind not in present
+        if name in _NAMES and kind not in present
     }
     return [
         UnreadKind(resource, _REFUSAL) for resource in origin.unreadable if resource in resources

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from answers.model.profiles import profiles_in_force
-from answers.model.snapshot_kinds import KINDS
+from answers.model.snapshot_kinds import ALL_KINDS
 from answers.model.snapshot_origin import find_origin, unread_kinds
 from answers.model.unread import unread_notes
 from cli.flags.cluster_flags import LIVE_KUBECONFIG_FLAGS, PROFILES_FLAG, SNAPSHOT_FLAG, add_flags
@@ -132,7 +132,7 @@ def with_documents(
 def read_documents(
     flags: DocumentFlags,
     start_progress: Callable[[], Callable[[int], None]],
-    kinds: Collection[str] = KINDS,
+    kinds: Collection[str] = ALL_KINDS,
 ) -> ClusterDocuments:
     """Read the cluster that the flags name.
 
@@ -230,7 +230,7 @@ def _of_files(
     """Return the objects of files, and the facts that a snapshot records about its cluster."""
     objects = read_paths(paths)
     origin = find_origin(objects)
-    missing = unread_kinds(origin, objects, [("", kind) for kind in KINDS])
+    missing = unread_kinds(origin, objects, [("", kind) for kind in ALL_KINDS])
     for note in unread_notes(missing):
         print_line(f"note: {note}")
     return ClusterDocuments(

@@ -1,15 +1,16 @@
 """Every object of a running cluster that a command reads, for `drawbridge snapshot`. Read-only."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from answers.model.redaction import redact
-from answers.model.snapshot_kinds import KINDS
-from kube.api.meta import decode_pruned, rfc3339
+from answers.model.snapshot_kinds import ALL_KINDS, CUSTOM_KINDS, KINDS, resource_name
+from kube.api.meta import ApiStruct, decode_pruned, rfc3339
 from kube.api.urls import Resource
 from kube.client.client import Client
+from kube.client.responses import decode_response
 from kube.errors import Forbidden, NotFound
 
 
@@ -38,13 +39,25 @@ class LiveSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     context: str = ""
 
 
+class _GroupVersion(ApiStruct, frozen=True, kw_only=True):
+    """Source: apimachinery metav1.GroupVersionForDiscovery."""
+
+    version: str = ""
+
+
+class _Group(ApiStruct, frozen=True, kw_only=True):
+    """The part of metav1.APIGroup that is read here."""
+
+    versions: tuple[_GroupVersion, ...] | None = None
+
+
 async def read_snapshot(
-    client: Client, progress: Callable[[int], None], kinds: Collection[str] = KINDS
+    client: Client, progress: Callable[[int], None], kinds: Collection[str] = ALL_KINDS
 ) -> LiveSnapshot:
     """List kinds, page by page.
 
     Args:
-        kinds: The kinds to list, all of them in `KINDS`.
+        kinds: The kinds to list, all of them in `ALL_KINDS`.
         progress: Called after each page with the number of objects so far.
 
     Raises:
@@ -52,16 +65,17 @@ async def read_snapshot(
     """
     items: list[Mapping[str, Any]] = []
     unreadable: list[Unreadable] = []
+    custom = [resource for kind in kinds for resource in CUSTOM_KINDS.get(kind, ())]
+    groups = {resource.group for resource in custom}
+    served = {group: await _served_versions(client, group) for group in sorted(groups)}
     for kind in kinds:
-        resource = KINDS[kind]
+        resources = (KINDS[kind],) if kind in KINDS else CUSTOM_KINDS[kind]
         try:
-            async for page in client.pages(resource):
-                items += _documents(kind, resource, page.items)
+            async for page in _pages(client, kind, resources, served):
+                items += page
                 progress(len(items))
-        except NotFound:
-            continue  # The cluster does not have this kind.
         except Forbidden as refusal:
-            unreadable.append(Unreadable(resource=resource.plural, reason=str(refusal)))
+            unreadable.append(Unreadable(resource=resource_name(kind), reason=str(refusal)))
     version = await client.version()
     return LiveSnapshot(
         version=version,
@@ -71,6 +85,38 @@ async def read_snapshot(
         read_at=rfc3339(client.server_time) if client.server_time is not None else "",
         context=client.context,
     )
+
+
+async def _served_versions(client: Client, group: str) -> frozenset[str]:
+    """Return the served versions of a group; none for an unknown group, or without an answer."""
+    try:
+        text = await client.metrics(f"/apis/{group}")
+    except (NotFound, Forbidden):
+        return frozenset()
+    versions = decode_response(text.encode(), _Group).versions or ()
+    return frozenset(entry.version for entry in versions)
+
+
+async def _pages(
+    client: Client,
+    kind: str,
+    resources: Collection[Resource],
+    served: Mapping[str, Collection[str]],
+) -> AsyncIterator[list[Mapping[str, Any]]]:
+    """Yield the objects of a kind page by page, in the first of its versions that the cluster has; none without one.
+
+    Args:
+        served: Group to its versions; a group that is not among them has all.
+    """
+    for resource in resources:
+        if resource.version not in served.get(resource.group, (resource.version,)):
+            continue
+        try:
+            async for page in client.pages(resource):
+                yield list(_documents(kind, resource, page.items))
+        except NotFound:
+            continue  # The cluster does not have this kind, or not in this version of its group.
+        return
 
 
 def _documents(

@@ -23,7 +23,7 @@ from migration.cluster.owners import (
     has_template,
 )
 from translation.reading.custom_workloads import embedded_pods, workload_kind
-from translation.reading.workload_kinds import Shape
+from translation.reading.workload_kinds import BLUEPRINTS, Shape
 
 _CONFIGURATION: Final = "serving.knative.dev/configuration"
 _OWNER_LABELS: Final = {
@@ -53,8 +53,6 @@ _ENDED_PHASES: Final = frozenset(
 )
 _WITH_PARTS: Final = frozenset({"InferenceService", "LLMInferenceService"})
 """Kinds with a workload for each of their parts, such as predictor and transformer."""
-_BLUEPRINTS: Final = frozenset({"WorkflowTemplate"})
-"""Kinds whose objects make no pods until somebody submits one."""
 
 
 def find_stopped(
@@ -161,7 +159,7 @@ def _may_start(source: SourceObject) -> bool:
     Those of Kubernetes make none for it, as it has no replicas, or is suspended.
     """
     if has_custom_template(source):
-        return source.kind not in _BLUEPRINTS
+        return source.kind not in BLUEPRINTS
     owner = controller(source)
     if not has_template(source) or owner is None or owner[0] in _BUILT_IN:
         return False

@@ -78,7 +78,7 @@ def group_workloads(objects: Iterable[SourceObject], namespace: str) -> list[Wor
     for key, source in by_key.items():
         if not has_template(source) or source.kind == "PodTemplate":
             continue
-        members = pods.setdefault(chain_of_owners(key, by_key)[-1], [])
+        members = pods.setdefault(_workload_key(key, by_key), [])
         if source.kind == "Pod" and not _has_ended(source):
             members.append(source)
             live.append(key)
@@ -96,6 +96,16 @@ def group_workloads(objects: Iterable[SourceObject], namespace: str) -> list[Wor
             entry = Workload(key=key, owner=owner, pods=tuple(members), custom=custom)
             workloads.append(entry)
     return workloads
+
+
+def _workload_key(key: OwnerKey, by_key: Mapping[OwnerKey, SourceObject]) -> OwnerKey:
+    """Return the key of the workload of a pod, or of an object between both.
+
+    That is the owner at the end of its chain, or the first of another project: an object of its own kind, such as a
+    RayCluster below a RayService, changes nothing of a workload that runs.
+    """
+    chain = chain_of_owners(key, by_key)
+    return next((owner for owner in chain if has_custom_template(by_key.get(owner))), chain[-1])
 
 
 def _has_ended(source: SourceObject) -> bool:

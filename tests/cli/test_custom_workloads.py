@@ -1,6 +1,5 @@
 """Workloads of other projects: their pods in files, and when they are applied."""
 
-import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,61 +13,14 @@ from kube.manifests.dump import dump_yaml
 from kube.names import REQUEST_ANNOTATION
 from testing.builders import container, gpus, pod
 from testing.command import answer, drawbridge, translate
+from testing.custom_workloads import workload_of
 from testing.documents import api_object
 from translation.reading.custom_workloads import MAX_TEMPLATES, embedded_pods, workload_kind
-from translation.reading.workload_kinds import ANY, WORKLOAD_KINDS, Shape, WorkloadKind
+from translation.reading.workload_kinds import WORKLOAD_KINDS, Shape, WorkloadKind
 
 SHARE: Final = pod(gpus(1, mem=3000))["spec"]
 BYTES: Final = pod(gpus(1, mem="8Gi"))["spec"]
 """A mistake that the API server lets pass."""
-
-
-def pod_of(shape: Shape, spec: Mapping[str, Any]) -> Any:
-    match shape:
-        case Shape.TEMPLATE:
-            return {"spec": spec}
-        case Shape.POD_SPEC:
-            return spec
-        case Shape.STEP:
-            return {"name": "a", "container": spec["containers"][0]}
-        case Shape.RESOURCES:
-            return spec["containers"][0]["resources"]
-
-
-def workload_of(kind: WorkloadKind, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """An object of a kind with pods at all of its paths: in each list and map two of them."""
-    document: dict[str, Any] = {
-        "apiVersion": kind.api_versions[0],
-        "kind": kind.kind,
-        "metadata": {"name": "train", "namespace": "team"},
-    }
-    is_map = kind.api_versions[0].startswith("kubeflow.org")
-    for path in kind.paths:
-        put(document, path, copy.deepcopy(pod_of(kind.shape, spec)), is_map=is_map)
-    if kind.scheduler:
-        put(document, kind.scheduler_path, "default-scheduler", is_map=False)
-    return document
-
-
-def put(place: Any, path: tuple[str, ...], value: Any, *, is_map: bool) -> None:
-    step, *rest = path
-    following = rest[0] if rest else None
-    if step == ANY:
-        for index in (0, 1):
-            key: Any = ("Master", "Worker")[index] if is_map else index
-            if not is_map:
-                place.append({})
-            if rest:
-                place[key] = place[key] if not is_map else {}
-                put(place[key], tuple(rest), value, is_map=is_map)
-            else:
-                place[key] = value
-        return
-    if not rest:
-        place[step] = value if not isinstance(place.get(step), dict) else {**place[step], **value}
-        return
-    empty: Any = [] if following == ANY and not is_map else {}
-    put(place.setdefault(step, empty), tuple(rest), value, is_map=is_map)
 
 
 @pytest.mark.parametrize("kind", WORKLOAD_KINDS, ids=lambda kind: kind.kind)

@@ -336,3 +336,6 @@ CLUSTER_SCOPED: Final = frozenset(
     for version in entry.api_versions
 )
 """apiVersion and name in URLs of the kinds whose objects are in no namespace."""
+
+BLUEPRINTS: Final = frozenset({"WorkflowTemplate"})
+"""Kinds whose objects make no pods until somebody submits one."""
