@@ -252,7 +252,7 @@ def controller_kind(document: object) -> str:
 
 def _running_pod(source: SourceObject, namespace: str) -> RunningPod | None:
     node = mapping_at(source.document, "spec").get("nodeName")
-    phase = mapping_at(source.document, "status").get("phase")
+    phase = text_map(source.document, "status").get("phase")
     if not isinstance(node, str) or not node or phase in FINISHED_PHASES:
         return None
     return RunningPod(

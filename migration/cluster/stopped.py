@@ -33,6 +33,8 @@ _OWNER_LABELS: Final = {
 }
 """Labels with the name of an owner of this kind, whose Revision a snapshot may lack."""
 _REVISION: Final = "rollout.argoproj.io/revision"
+_REVISION_DIGITS: Final = 10
+"""The longest number of a revision; a longer text is none."""
 _REPLICATED: Final = frozenset({"ReplicaSet", "ReplicationController"})
 _SCALED: Final = _REPLICATED | {"Deployment", "StatefulSet"}
 _BUILT_IN: Final = _SCALED | {"CronJob", "DaemonSet", "Job"}
@@ -182,10 +184,9 @@ def has_ended(source: SourceObject | None) -> bool:
         return False
     status = mapping_at(source.document, "status")
     return any(
-        mapping_at(entry).get("type") in _ENDED_CONDITIONS
-        and mapping_at(entry).get("status") == "True"
+        text_map(entry).get("type") in _ENDED_CONDITIONS and text_map(entry).get("status") == "True"
         for entry in list_at(status, "conditions")
-    ) or any(mapping_at(status, *parents).get(last) in _ENDED_PHASES for *parents, last in _PHASES)
+    ) or any(text_map(status, *parents).get(last) in _ENDED_PHASES for *parents, last in _PHASES)
 
 
 def _family(key: OwnerKey, by_key: Mapping[OwnerKey, SourceObject]) -> tuple[object, ...]:
@@ -194,7 +195,11 @@ def _family(key: OwnerKey, by_key: Mapping[OwnerKey, SourceObject]) -> tuple[obj
     labels = text_map(source.document, "metadata", "labels")
     if _CONFIGURATION in labels:
         return key.namespace, labels[_CONFIGURATION]
-    owner = chain_of_owners(key, by_key)[1]
+    _, *owners = chain_of_owners(key, by_key)
+    # A pod is left out of the chain, so that the only owner of an object may be missing.
+    if not owners:
+        return (key,)
+    owner = owners[0]
     if key.kind in _REPLICATED:
         return (owner,)
     if key.kind == "Job":
@@ -207,4 +212,5 @@ def _age(source: SourceObject) -> tuple[int, str, str]:
     """Return a value that is the greater the newer an object is among revisions."""
     revision = text_map(source.document, "metadata", "annotations").get(_REVISION, "")
     created = mapping_at(source.document, "metadata").get("creationTimestamp")
-    return int(revision) if revision.isdecimal() else 0, str(created or ""), source.name
+    is_number = revision.isdecimal() and len(revision) <= _REVISION_DIGITS
+    return int(revision) if is_number else 0, str(created or ""), source.name

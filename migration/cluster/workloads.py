@@ -6,7 +6,7 @@ executor of Spark: it is no copy of the other. So is a stopped workload of anoth
 says what its next pods request.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from kube.api.core import FINISHED_PHASES
 from kube.api.workloads import DAEMON_SET, pods_at_a_time, resolve_path
 from kube.manifests.source import SourceObject
-from migration.cluster.evidence import mapping_at
+from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.cluster.owners import (
     OwnerKey,
     chain_of_owners,
@@ -110,15 +110,11 @@ def _workload_key(key: OwnerKey, by_key: Mapping[OwnerKey, SourceObject]) -> Own
 
 def _has_ended(source: SourceObject) -> bool:
     """Return True if a pod or a Job runs no more."""
-    status = source.document.get("status")
-    if not isinstance(status, Mapping):
-        return False
     if source.kind == "Pod":
-        return status.get("phase") in FINISHED_PHASES
-    conditions = status.get("conditions")
+        return text_map(source.document, "status").get("phase") in FINISHED_PHASES
     return source.kind == "Job" and any(
-        isinstance(entry, Mapping) and entry.get("type") in _ENDED and entry.get("status") == "True"
-        for entry in (conditions if isinstance(conditions, Sequence) else ())
+        text_map(entry).get("type") in _ENDED and text_map(entry).get("status") == "True"
+        for entry in list_at(source.document, "status", "conditions")
     )
 
 

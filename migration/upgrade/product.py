@@ -141,7 +141,7 @@ def _translations(objects: Iterable[SourceObject], namespace: str) -> Iterator[_
         text = _mapping(annotations).get(REQUEST_ANNOTATION)
         is_pod = source.kind == "Pod"
         status = _mapping(source.document.get("status"))
-        if not isinstance(text, str) or (is_pod and status.get("phase") in FINISHED_PHASES):
+        if not isinstance(text, str) or (is_pod and str(status.get("phase")) in FINISHED_PHASES):
             continue
         is_live = is_pod and bool(status)
         signature = _mapping(annotations).get(SIGNATURE_ANNOTATION)

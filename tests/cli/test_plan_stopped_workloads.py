@@ -353,3 +353,62 @@ def test_the_workloads_of_other_projects(
     tmp_path: Path, objects: Objects, want: Sequence[str]
 ) -> None:
     assert want == names(tmp_path, cluster(*objects))
+
+
+def of_a_pod(kind: str) -> dict[str, Any]:
+    """A workload without pods, with a pod as its controller."""
+    own = suspended_jobs("later")[0] if kind == "Job" else built_in(kind, "later")
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": "maker", "controller": True}
+    return {**own, "metadata": {**own["metadata"], "ownerReferences": [reference]}}
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["there", "gone"])
+@pytest.mark.parametrize("kind", ["Job", "Deployment", "StatefulSet", "ReplicaSet"])
+def test_a_workload_of_a_pod_without_a_controller(
+    tmp_path: Path, kind: str, *, is_gone: bool
+) -> None:
+    """A pod is left out of the chain of owners, and all commands ended with a traceback."""
+    maker = workload("maker", {}, ["free"], namespace="ml")[1]
+    maker["metadata"] = {"name": "maker", "namespace": "ml"}
+    objects = cluster(of_a_pod(kind), *([] if is_gone else [maker]))
+
+    assert f"{kind}/ml/later" in names(tmp_path, objects)
+    plan = planned(tmp_path, objects, "--wave-nodes", 1, "--spare-nodes", 0)
+    assert "ml" in {name for _, own in waves(plan) for name in own}
+
+
+@pytest.mark.parametrize("value", [[], {}, 1, None], ids=str)
+@pytest.mark.parametrize("part", ["pod", "job", "training", "workflow"])
+def test_a_phase_that_is_no_text_ends_nothing(tmp_path: Path, part: str, value: object) -> None:
+    """Files may say anything: a list had all commands end with a traceback."""
+    odd: dict[str, Any] = {"phase": value, "conditions": [{"type": value, "status": "True"}]}
+    own: Mapping[str, Any]
+    match part:
+        case "pod":
+            (_, own) = workload("later", LARGE, ["free"], namespace="ml")
+        case "job":
+            (own,) = suspended_jobs("later")
+        case "training":
+            own = training()
+        case _:
+            steps = [{"container": {"resources": {"limits": LARGE}}}]
+            own = api_object(
+                "Workflow", "later", "ml", api_version=GROUPS["Rollout"], spec={"templates": steps}
+            )
+    objects = cluster({**own, "status": odd})
+
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+    result = drawbridge("assess", "--snapshot", file, "-o", "json")
+    assert result.exit_code in (0, 1), result.output
+    if part != "pod":
+        assert len(names(tmp_path, objects)) == 1
+
+
+@pytest.mark.parametrize("revision", ["9" * 5000, "9" * 11, "-1", "a"], ids=len)
+def test_a_revision_that_is_no_number_is_the_oldest(tmp_path: Path, revision: str) -> None:
+    sets = replica_sets(0, 0)
+    for own, number in zip(sets, (revision, "1"), strict=True):
+        own["metadata"]["annotations"] = {"rollout.argoproj.io/revision": number}
+
+    assert ["ReplicaSet/ml/later-2"] == names(tmp_path, cluster(*sets))
