@@ -54,7 +54,7 @@ CREATED_AGAIN: Final = frozenset(kind for _, kind in CUSTOM_RESOURCES) - {"Job"}
 """Kinds of other projects whose controllers create their pods again; Volcano's Job has the name of Kubernetes'."""
 _STOP: Final = (
     "stop it (scale it to nothing, or suspend it) or wait for its end, and plan again from a new snapshot; start it again "
-    "after the wave that a note of that plan names, else after the last one"
+    "after the last wave"
 )
 _IN_NAMESPACE: Final = ", and label its namespace first if no wave opts it in"
 

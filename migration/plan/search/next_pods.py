@@ -10,23 +10,21 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from findings.text import count_text, join_names
+from findings.text import join_names
 from kube.api.core import Affinity, Pod
 from migration.assessment.capacity import build_pods, build_templates
 from migration.assessment.claim_counts import surge_of
 from migration.assessment.outcomes import AssessedWorkload
 from migration.cluster.equivalence import device_pod, pod_shape
 from migration.plan.facts.volumes import on_reachable_nodes
-from migration.plan.search.moments import Attempt, Moment
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.stage import PlannedPod, PodKey, Stage, planned_pod
 
-MOST_NEXT_PODS: Final = 8
+_MOST: Final = 8
 """Pods that are counted at most."""
 _SHAPES: Final = 64
 """Different next pods that are asked for at most, in the order of their workloads: each is simulated at every wave."""
 _NOTE: Final = "no device for one more pod of {} after this wave, {} today: one that a run, a rollout or an autoscaler adds waits {}"
-_START: Final = "{} can be started after this wave: from then on there are devices for {}"
 _ROLLOUT: Final = (
     "a rollout of {} after this wave starts a pod before it ends one (maxUnavailable is 0), and waits {}: "
     "set maxUnavailable: 1 for a rollout before that"
@@ -38,25 +36,19 @@ class NextPod(NamedTuple):
 
     Attributes:
         shape: All that its devices depend on; equal for equal pods.
-        today: The number of such pods that there are free devices for before the first wave, `MOST_NEXT_PODS` at most.
-        is_stopped: Its workload has no pods until somebody starts it.
+        today: The number of such pods that there are free devices for before the first wave, `_MOST` at most.
         comes_first: A rollout of its workload starts it before it ends a pod.
     """
 
     pod: PlannedPod
     shape: bytes
     today: int = 0
-    is_stopped: bool = False
     comes_first: bool = False
 
     @property
     def workload(self) -> str:
         """Return the workload, as `Kind/namespace/name`."""
         return self.pod.key.workload
-
-    def copies(self) -> list[PlannedPod]:
-        """Return as many such pods as are counted at most."""
-        return [_copy(self.pod, number) for number in range(MOST_NEXT_PODS)]
 
 
 def find_next_pods(
@@ -88,15 +80,11 @@ def find_next_pods(
             if key not in numbers and len(numbers) >= _SHAPES:
                 continue
             if key not in numbers:
-                numbers[key] = len(placer.place_more(stage, placement, entry.copies()))
+                copies = [_copy(entry.pod, number) for number in range(_MOST)]
+                numbers[key] = len(placer.place_more(stage, placement, copies))
             if numbers[key]:
-                is_stopped = not workload.pods and workload.key.kind != "CronJob"
                 comes_first = surge_of(workload) > 0
-                next_pods.append(
-                    entry._replace(
-                        today=numbers[key], is_stopped=is_stopped, comes_first=comes_first
-                    )
-                )
+                next_pods.append(entry._replace(today=numbers[key], comes_first=comes_first))
     return tuple(next_pods)
 
 
@@ -157,7 +145,7 @@ def _notes(begun: Iterable[NextPod], ends: dict[str, int]) -> Iterator[str]:
 
     for (end, today), group in groupby(sorted(begun, key=key), key=key):
         entries = tuple(group)
-        number = f"{today} or more" if today == MOST_NEXT_PODS else str(today)
+        number = f"{today} or more" if today == _MOST else str(today)
         until = f"until wave {end}" if end else "until devices are free"
         yield _NOTE.format(_names(entries), number, until)
         if rollouts := [entry for entry in entries if entry.comes_first]:
@@ -199,78 +187,3 @@ def _copy(planned: PlannedPod, number: int) -> PlannedPod:
     )
     key = PodKey(planned.key.workload, -1 - number)
     return msgspec.structs.replace(planned, key=key, pod=pod)
-
-
-def start_notes(
-    placer: Placer, entries: Iterable[NextPod], waves: Sequence[tuple[Moment, Attempt]]
-) -> list[tuple[str, ...]]:
-    """Return the notes of each wave but the last on stopped workloads that can be started after it.
-
-    Their pods have claims by then, so they are on no node that a later wave drains.
-
-    Args:
-        placer: Places the pods.
-        entries: The next pods of workloads.
-        waves: The waves, each with the moment before it.
-    """
-    starts: dict[tuple[bytes, int], tuple[int, int]] = {}
-    names: dict[tuple[int, int], list[str]] = {}
-    for entry in entries:
-        opted_in = _opted_in(entry, waves)
-        if not entry.is_stopped or opted_in is None:
-            continue
-        key = entry.shape, opted_in
-        if key not in starts:
-            starts[key] = _first_start(placer, entry, waves, opted_in)
-        names.setdefault(starts[key], []).append(entry.workload)
-    notes: list[list[str]] = [[] for _ in waves]
-    for (number, pods), workloads in sorted(names.items()):
-        if pods and number < len(waves) - 1:
-            devices = f"{MOST_NEXT_PODS} such pods or more"
-            if pods < MOST_NEXT_PODS:
-                devices = count_text(pods, "such pod")
-            notes[number].append(_START.format(join_names(list(dict.fromkeys(workloads))), devices))
-    return [tuple(own) for own in notes]
-
-
-def _opted_in(entry: NextPod, waves: Sequence[tuple[Moment, Attempt]]) -> int | None:
-    """Return the first wave that gives a next pod claims; None without one."""
-    return next(
-        (
-            number
-            for number, (moment, attempt) in enumerate(waves)
-            if moment.stage_with(attempt).moves(entry.pod)
-        ),
-        None,
-    )
-
-
-def _first_start(
-    placer: Placer, entry: NextPod, waves: Sequence[tuple[Moment, Attempt]], opted_in: int
-) -> tuple[int, int]:
-    """Return the first wave with devices from then on, and the number of pods that get some; 0 pods without one.
-
-    Args:
-        placer: Places the pods.
-        entry: The next pod.
-        waves: The waves, each with the moment before it.
-        opted_in: The first wave after which the pod gets claims.
-    """
-    copies = entry.copies()
-    first, pods = len(waves), 0
-    fewest = len(copies)
-    for number in reversed(range(opted_in, len(waves))):
-        moment, attempt = waves[number]
-        stage = moment.stage_with(attempt)
-        fewest = min(fewest, len(placer.place_more(stage, attempt.after, copies)))
-        if not fewest:
-            break
-        first, pods = number, fewest
-        if attempt.during is not None:
-            draining = frozenset(node.node.name for node in attempt.nodes)
-            stage = msgspec.structs.replace(moment.stage, draining=draining, waits=True)
-            during = attempt.drained(moment.placement)
-            fewest = min(fewest, len(placer.place_more(stage, during, copies)))
-            if not fewest:
-                break
-    return first, pods

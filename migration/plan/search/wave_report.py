@@ -19,7 +19,7 @@ from migration.plan.model.plan import (
 )
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Attempt, Moment, stage_after
-from migration.plan.search.next_pods import NextPod, next_pod_notes, start_notes
+from migration.plan.search.next_pods import NextPod, next_pod_notes
 from migration.plan.search.other_pods import PodName
 from migration.plan.search.parts import AwaitedNodes, Part
 from migration.plan.search.placement import Placement, Placer
@@ -85,14 +85,7 @@ class WaveReports:
             next_pods: The next pods that there are devices for today.
         """
         moments = [(moment.stage_with(attempt), attempt.after) for moment, attempt in attempts]
-        next_notes = [
-            (*lacking, *started)
-            for lacking, started in zip(
-                next_pod_notes(self._placer, next_pods, moments),
-                start_notes(self._placer, next_pods, attempts),
-                strict=True,
-            )
-        ]
+        next_notes = next_pod_notes(self._placer, next_pods, moments)
         # The first wave names the DaemonSets that were opted in before it.
         former = frozenset[str]()
         for number, (moment, attempt) in enumerate(attempts, start=1):
