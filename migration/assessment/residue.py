@@ -1,8 +1,10 @@
 """The remains of legacy systems at the end of a migration."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
+from findings.text import join_names
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
 from migration.assessment.assessed_cluster import AssessedCluster
@@ -46,6 +48,8 @@ def _objects(
     cluster: AssessedCluster, objects: Sequence[SourceObject], namespace: str
 ) -> list[Blocker]:
     """Return the remaining objects by kind of residue."""
+    not_opted_in = _not_opted_in(_with_keys(cluster.workloads, objects, namespace), objects)
+    rejected = {name: names for name, names in not_opted_in.items() if names}
     residue = (
         _residue(
             "devicePluginLeft",
@@ -57,7 +61,14 @@ def _objects(
             "namespaceNotOptedIn",
             "namespaces have workloads with device keys, and no label that opts them in",
             f"label them {TRANSLATE_LABEL}=true, unless the mode is OptOut",
-            _namespaces(_with_keys(cluster.workloads, objects, namespace), objects),
+            (f"Namespace//{name}" for name in not_opted_in.keys() - rejected.keys()),
+        ),
+        _residue(
+            "namespaceNotOptedIn",
+            "namespaces have no label that opts them in, and workloads whose next pods would be rejected with it",
+            f"do not label them {TRANSLATE_LABEL}=true before {_names(rejected)} are gone or changed: assess "
+            "--quotas as-they-are, without --residue, tells why",
+            (f"Namespace//{name}" for name in rejected),
         ),
         _residue(
             "podsWithoutClaims",
@@ -98,17 +109,28 @@ def _legacy_nodes(cluster: AssessedCluster) -> Iterator[str]:
             yield node
 
 
-def _namespaces(
+def _not_opted_in(
     workloads: Iterable[AssessedWorkload], objects: Iterable[SourceObject]
-) -> Iterator[str]:
+) -> dict[str, list[str]]:
+    """Return the namespaces without the label, each with the workloads of refused pods."""
     labels = {
         source.name: _mapping(source.document.get("metadata")).get("labels")
         for source in objects
         if (source.api_version, source.kind) == ("v1", "Namespace")
     }
+    namespaces: dict[str, list[str]] = {}
     for workload in workloads:
-        if _mapping(labels.get(workload.key.namespace)).get(TRANSLATE_LABEL) != "true":
-            yield f"Namespace//{workload.key.namespace}"
+        name = workload.key.namespace
+        if _mapping(labels.get(name)).get(TRANSLATE_LABEL) != "true":
+            rejected = namespaces.setdefault(name, [])
+            if workload.pod_outcome is Outcome.REFUSED:
+                rejected.append(workload.key.reference)
+    return namespaces
+
+
+def _names(rejected: Mapping[str, Iterable[str]]) -> str:
+    """Return the first names of workloads by namespace, for a sentence."""
+    return join_names(sorted(chain.from_iterable(rejected.values())))
 
 
 def _with_keys(

@@ -137,6 +137,26 @@ def test_the_fix_of_a_workload_beside_a_quota_is_the_command_that_tells_of_it(
     assert ["translated", "refused"] == outcomes
 
 
+def test_a_namespace_whose_pods_would_be_rejected_is_not_to_be_labelled_yet(tmp_path: Path) -> None:
+    """The advice was to label it, and its next pods were rejected."""
+    owner, pod = workload("good", SHARE, ["a"])
+    for document in (owner, pod):
+        document["metadata"]["namespace"] = "other"
+    bad = workload("bad", {GPU: "1.5"}, ["a"])
+
+    exit_code, text = residue(tmp_path, [*DONE[:2], namespace("team"), *moved(), *bad, owner, pod])
+
+    fixes = {
+        entry["objects"][0]: entry["fix"]
+        for entry in json.loads(text)["residue"]
+        if entry["code"] == "namespaceNotOptedIn"
+    }
+    assert (1, {"Namespace//other", "Namespace//team"}) == (exit_code, set(fixes))
+    assert fixes["Namespace//other"].startswith("label them")
+    assert fixes["Namespace//team"].startswith("do not label them")
+    assert "before Deployment/team/bad are gone or changed" in fixes["Namespace//team"]
+
+
 def test_a_translated_pod_without_a_controller_is_not_left(tmp_path: Path) -> None:
     written = api_object(
         "Pod",
