@@ -139,5 +139,7 @@ def plugin_lines(plugin: PluginDaemonSet) -> Iterator[str]:
     yield ""
     yield comment(f"{plugin.name} stays away from nodes with {' or '.join(plugin.labels)}.")
     yield "# Its pods restart: pods with devices go on, and none gets devices on a node until its plugin is back."
-    yield "# If a chart owns it, set the same affinity in its values, or the next upgrade takes it back."
+    yield "# If a chart owns it, an upgrade takes the affinity back, and the plugin comes to switched nodes, too: do not upgrade"
+    yield "# it until the migration is over; if it has been upgraded, run this script again at once. Do not set it in values that"
+    yield "# are for other DaemonSets, too: with those of NVIDIA's chart, switched nodes lose the labels of GPU feature discovery."
     yield change_command(f"daemonset/{plugin.name}", plugin.namespace, [change])

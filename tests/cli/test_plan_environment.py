@@ -307,6 +307,19 @@ def test_an_object_of_helm_names_its_release_and_what_an_upgrade_takes_back(
     assert "--format kustomize" not in text
 
 
+def test_the_affinity_of_a_plugin_is_in_no_values_of_its_chart(tmp_path: Path) -> None:
+    """It was to be set there, and NVIDIA's chart has GPU feature discovery leave switched nodes with it, too."""
+    plugin = daemon_set("nvidia-device-plugin")
+    plugin["metadata"]["annotations"] = {"meta.helm.sh/release-name": "apps"}
+
+    text = notes(planned(tmp_path, [plugin_node("gpu-0"), plugin]))
+
+    place = "DaemonSet/kube-system/nvidia-device-plugin is of Helm: "
+    assert f"{place}an upgrade takes back the affinity that prepare.sh sets" in text
+    assert "do not upgrade its chart until the migration is over" in text
+    assert "set the same in the values" not in text
+
+
 def test_an_object_of_nobody_is_no_news(tmp_path: Path) -> None:
     cluster = cluster_of({"managedFields": [{"manager": "kubectl"}]})
 

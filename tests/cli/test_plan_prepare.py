@@ -182,5 +182,8 @@ def test_a_label_that_one_driver_has_is_not_that_of_another(tmp_path: Path) -> N
 def test_a_patched_device_plugin_restarts(tmp_path: Path) -> None:
     planned(tmp_path, [plugin_node("gpu-0"), PLUGIN])
 
-    assert "it restarts pods of device plugins, and changes nothing for pods" in prepare(tmp_path)
+    text = prepare(tmp_path)
+    assert "it restarts pods of device plugins, and changes nothing for pods" in text
+    assert "# If a chart owns it, an upgrade takes the affinity back" in text
+    assert "set the same affinity in its values" not in text
     assert "none gets devices on a node until its plugin is back" in prepare(tmp_path)

@@ -431,6 +431,14 @@ def managed_note(plan: Plan, reference: str, manager: str, objects: Iterable[Sou
     place = reference.replace("//", "/")
     if in_repository(plan, *reference.split("/", 2)):
         return f"{place} is managed by {manager}: {_repository_text(plan, reference)}"
+    if manager == _HELM and reference in {
+        f"{DAEMON_SET}/{it.namespace}/{it.name}" for it in plan.plugins
+    }:
+        return (
+            f"{place} is of Helm{_release_text(reference, objects)}: an upgrade takes back the affinity that prepare.sh sets, and "
+            "the plugin comes to switched nodes, too: do not upgrade its chart until the migration is over; if it has been "
+            "upgraded, run prepare.sh again at once; do not set it in values that are for other DaemonSets, too"
+        )
     if manager == _HELM:
         return (
             f"{place} is of Helm{_release_text(reference, objects)}: an upgrade sets again what the chart sets itself, and keeps "
