@@ -97,7 +97,7 @@ REFUSED = (
     Refusal(
         "a replica where nobody publishes any",
         asking({"nvidia.com/gpu.shared": 1}),
-        ("gpu.nvidia.com publishes no replicas of a GPU", "extendedResourceName"),
+        ("gpu.nvidia.com publishes no replicas of a GPU", "or request a whole GPU"),
     ),
     Refusal(
         "a MIG profile that does not exist",

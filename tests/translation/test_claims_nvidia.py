@@ -230,3 +230,12 @@ def test_refused(case: Refusal) -> None:
     got = translation_outcome(case.pod, translation_snapshot(*case.slices), ON_NVIDIA)
 
     assert case.want == tuple(finding_codes(got.findings))
+
+
+def test_no_class_is_said_to_serve_replicas() -> None:
+    """A DeviceClass that maps their name gives each pod a whole GPU."""
+    got = translation_outcome(asking(shared=1), translation_snapshot(UNSHARED), ON_NVIDIA)
+
+    (finding,) = got.findings
+    assert "consumable shares, or request a whole GPU" in (finding.fix or "")
+    assert "extendedResourceName" not in (finding.fix or "")

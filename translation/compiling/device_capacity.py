@@ -207,8 +207,8 @@ class CapacityCompiler:
                 Code.CANNOT_EXPRESS if name is None else Code.UNSUPPORTED_AS_PUBLISHED,
                 "count",
                 f"{self._profile.driver} publishes no replicas of a GPU",
-                "run the driver with a number of consumable shares, or give a DeviceClass the key as "
-                "its extendedResourceName",
+                "run the driver with a number of consumable shares, or request a whole GPU (nvidia.com/gpu), or, where HAMi "
+                "serves the nodes, a share with its memory (nvidia.com/gpu with nvidia.com/gpumem)",
             )
             return {}
         if self._facts.replicas is None:
