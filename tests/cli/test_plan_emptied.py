@@ -14,18 +14,25 @@ ONLY: Final = (
     "its drains evict the only pod of Deployment/team/web: none runs until a new one is ready"
 )
 
+VERSION: Final = {
+    "RayCluster": "ray.io/v1",
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
+    "PyTorchJob": "kubeflow.org/v1",
+    "JobSet": "jobset.x-k8s.io/v1alpha2",
+}
+
 
 def wave_of_the_first_node(
     tmp_path: Path, pods: list[str], others: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the wave of gpu-0 in a plan of three nodes, with the pods of one workload on the given nodes."""
-    objects = [
-        *(plugin_node(f"gpu-{number}") for number in range(3)),
-        namespace("team"),
-        *workload("web", {GPU: "1"}, pods),
-        *others,
-    ]
-    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+    return wave_with(tmp_path, [*workload("web", {GPU: "1"}, pods), *others])
+
+
+def wave_with(tmp_path: Path, workloads: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the wave of gpu-0 in a plan of three nodes with these objects."""
+    nodes = [plugin_node(f"gpu-{number}") for number in range(3)]
+    plan = planned(tmp_path, [*nodes, namespace("team"), *workloads], "--wave-nodes", 1)
     waves: list[dict[str, Any]] = plan["waves"]
     (wave,) = [wave for wave in waves if ["gpu-0"] == [node["name"] for node in wave["nodes"]]]
     return wave
@@ -133,3 +140,126 @@ def test_a_pod_that_an_earlier_wave_moves_is_named_again_with_the_next_one(tmp_p
         *told.values()
     ]
     assert [False, True, True] == [web in wave["emptiedWorkloads"] for wave in plan["waves"]]
+
+
+def owned(kind: str, between: str, nodes: list[str], **spec: Any) -> list[dict[str, Any]]:
+    """A workload of Kubernetes, and its pods on these nodes, that an object of another project owns."""
+    owner, *pods = workload("web", {GPU: "1"}, nodes, kind=between, **spec)
+    version = VERSION.get(kind, "example.com/v1")
+    reference = {"apiVersion": version, "kind": kind, "name": "own", "controller": True}
+    owner["metadata"]["ownerReferences"] = [reference]
+    if between == "Job":
+        owner["apiVersion"] = "batch/v1"
+    return [owner, *pods]
+
+
+def custom_pods(
+    kind: str, limits: dict[str, str], nodes: list[str], name: str = "tune", **spec: Any
+) -> list[dict[str, Any]]:
+    """Pods on these nodes of a controller of another project, without the controller."""
+    pods = workload(name, limits, nodes, kind=kind, **spec)[1:]
+    for pod in pods:
+        reference = pod["metadata"]["ownerReferences"][0]
+        reference |= {"apiVersion": VERSION.get(kind, "example.com/v1"), "name": "tune"}
+    return pods
+
+
+@pytest.mark.parametrize(
+    ("kind", "between", "pods"),
+    [
+        ("Notebook", "StatefulSet", 1),
+        ("InferenceService", "Deployment", 2),
+        ("Service", "Deployment", 1),
+        ("LeaderWorkerSet", "StatefulSet", 2),
+    ],
+)
+def test_a_workload_of_another_project_that_loses_all_of_its_pods_is_named(
+    tmp_path: Path, kind: str, between: str, pods: int
+) -> None:
+    """A reader's notebook was killed without a word."""
+    wave = wave_with(tmp_path, owned(kind, between, ["gpu-0"] * pods))
+
+    own = f"{kind}/team/own"
+    evicted = (
+        f"the only pod of {own}: "
+        if pods == 1
+        else f"all pods of a workload at once, {pods} of {own}, and no PodDisruptionBudget selects them: "
+    )
+    assert [own] == wave["emptiedWorkloads"]
+    assert any(note.startswith(f"its drains evict {evicted}") for note in wave["notes"])
+    memory = [note for note in wave["notes"] if "in memory" in note]
+    assert [True] == [note.startswith(f"pods of {own} end ") for note in memory]
+    is_notebook = kind == "Notebook"
+    assert is_notebook is ("(ReadWriteOnce), or it is a Notebook's" in str(wave["notes"]))
+    assert is_notebook is ("as the kernel of a notebook: tell" in memory[0])
+    assert "tell their users first" in script(tmp_path, "preflight", wave["wave"])
+
+
+def test_a_workload_of_another_project_that_loses_half_of_its_pods_is_named(tmp_path: Path) -> None:
+    wave = wave_with(tmp_path, owned("InferenceService", "Deployment", ["gpu-0", "gpu-2"]))
+
+    assert [] == wave["emptiedWorkloads"]
+    assert {"InferenceService/team/own": 1} == wave["halvedWorkloads"]
+    assert any("1 of 2 of InferenceService/team/own" in note for note in wave["notes"])
+
+
+def test_a_budget_guards_a_workload_of_another_project(tmp_path: Path) -> None:
+    pods = owned("InferenceService", "Deployment", ["gpu-0"] * 2)
+
+    wave = wave_with(tmp_path, [*pods, budget(app="web", maxUnavailable=1)])
+
+    assert [] == wave["emptiedWorkloads"]
+    assert not any("its drains evict" in note for note in wave["notes"])
+
+
+@pytest.mark.parametrize(
+    ("objects", "named"),
+    [
+        (custom_pods("RayCluster", {GPU: "1"}, ["gpu-0"]), True),
+        (custom_pods("LeaderWorkerSet", {GPU: "1"}, ["gpu-0"]), True),
+        (custom_pods("PyTorchJob", {GPU: "1"}, ["gpu-0"]), False),
+        (custom_pods("JobSet", {GPU: "1"}, ["gpu-0"]), False),
+        (custom_pods("Workflow", {GPU: "1"}, ["gpu-0"], restartPolicy="Never"), False),
+        (owned("JobSet", "Job", ["gpu-0"], restartPolicy="Never"), False),
+        (owned("LeaderWorkerSet", "DaemonSet", ["gpu-0"]), False),
+    ],
+    ids=[
+        *("a RayCluster", "a LeaderWorkerSet", "a training", "a JobSet", "a Workflow"),
+        *("a Job of an owner", "a DaemonSet of an owner"),
+    ],
+)
+def test_only_workloads_of_another_project_that_run_on_are_named(
+    tmp_path: Path, objects: list[dict[str, Any]], named: bool
+) -> None:
+    """A drain waits for pods with an end, and leaves those of a DaemonSet."""
+    wave = wave_with(tmp_path, objects)
+
+    assert named is bool(wave["emptiedWorkloads"])
+    assert named is any("its drains evict the only pod" in note for note in wave["notes"])
+
+
+def test_a_ray_cluster_of_a_ray_job_is_waited_for(tmp_path: Path) -> None:
+    """Its end is that of its RayJob."""
+    pods = custom_pods("RayCluster", {GPU: "1"}, ["gpu-0"])
+    pods[0]["metadata"]["labels"]["ray.io/originated-from-crd"] = "RayJob"
+
+    wave = wave_with(tmp_path, pods)
+
+    assert [] == wave["emptiedWorkloads"]
+    assert any("would lose work" in note for note in wave["notes"])
+
+
+def test_pods_of_a_ray_cluster_are_asked_about_in_the_note_and_beside_its_head(
+    tmp_path: Path,
+) -> None:
+    """Its head without devices on another node is no pod that the note counts."""
+    head = custom_pods("RayCluster", {"cpu": "1"}, ["gpu-2"], "head")
+    workers = custom_pods("RayCluster", {GPU: "1"}, ["gpu-0", "gpu-0"])
+
+    wave = wave_with(tmp_path, [*head, *workers])
+
+    assert ["RayCluster/team/tune"] == wave["emptiedWorkloads"]
+    assert any(
+        "at once, 2 of RayCluster/team/tune (asked about first), and no" in note
+        for note in wave["notes"]
+    )

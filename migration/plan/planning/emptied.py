@@ -5,7 +5,7 @@ not wait until new pods are ready. Source: k8s.io/kubectl v0.37.1, pkg/drain.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -13,12 +13,15 @@ import msgspec
 from findings.text import join_names
 from kube.api.workloads import DAEMON_SET
 from migration.cluster.evidence import Evidence, mapping_at
+from migration.cluster.owners import controller
 from migration.cluster.workloads import Workload
-from migration.plan.model.plan import RESTARTED_KINDS, Wave
+from migration.plan.model.plan import RESTARTED_KINDS, RUN_OUT, Wave
 from migration.plan.search.device_map import Course, WaveDetails
 
 _COURSES: Final = frozenset({Course.MOVES, Course.BOUND, Course.ASKS})
 _KINDS: Final = RESTARTED_KINDS - {DAEMON_SET}
+_LEFT_OUT: Final = RUN_OUT | {DAEMON_SET, "Pod"}
+"""Kinds with pods that a drain leaves, that run to their end, or that nothing creates again."""
 _MOVED: Final = " (moved there by an earlier wave, as simulated)"
 _NAMES: Final = 8
 """The most workloads that a note names."""
@@ -42,6 +45,7 @@ def with_emptied(
 ) -> Wave:
     """Return a wave with its unguarded workloads that have all their pods on its nodes, or at least half of them.
 
+    A workload of another project, such as a Notebook, counts with all of its pods with devices, whatever it creates them by.
     They are there today, and no earlier wave takes them elsewhere, so this is no matter of where kube-scheduler puts them.
     An only pod is named as well where the plan places it after an earlier wave; several are spread by kube-scheduler. Of
     those with other pods at least half are there today, whatever comes there with an earlier wave.
@@ -55,7 +59,7 @@ def with_emptied(
     leaving: Counter[str] = Counter()
     courses: dict[str, frozenset[Course]] = {}
     for entry in details.leaving:
-        if entry.course in _COURSES and entry.workload.partition("/")[0] in _KINDS:
+        if entry.course in _COURSES and entry.workload.partition("/")[0] not in _LEFT_OUT:
             leaving[entry.workload] += entry.pods
             courses[entry.workload] = courses.get(entry.workload, frozenset()) | {entry.course}
     nodes = {node.name for node in wave.nodes}
@@ -63,9 +67,12 @@ def with_emptied(
     halved: dict[str, int] = {}
     moved: set[str] = set()
     totals: dict[str, int] = {}
+    ending = {item.pod for item in wave.work if item.waits and not item.never_ends}
     for reference, pods in sorted(leaving.items()):
         running = _running_pods(groups, reference)
         if not running or not guarded.isdisjoint(running):
+            continue
+        if not _runs_on(groups[reference], ending):
             continue
         is_there = nodes.issuperset(running.values())
         totals[reference] = total = max(len(running), details.placed.get(reference, 0))
@@ -82,6 +89,7 @@ def with_emptied(
         notes=(
             *wave.notes,
             *_notes(emptied, courses, moved),
+            *_memory_notes(emptied, courses),
             *_halved_notes(halved, totals),
             *_restart_notes(wave, emptied),
         ),
@@ -99,6 +107,22 @@ def _running_pods(groups: Mapping[str, Workload], reference: str) -> dict[tuple[
     }
 
 
+def _runs_on(group: Workload, ending: Collection[str]) -> bool:
+    """Return True if a drain evicts the pods of a workload, and its controller creates them again.
+
+    Of one of another project its pods say so: those of its Jobs and DaemonSets do not, nor do those that are waited for.
+
+    Args:
+        group: The workload.
+        ending: The pods that are waited for until they end, as `Pod/namespace/name`.
+    """
+    if group.key.kind in _KINDS:
+        return True
+    makers = {owner[0] for pod in group.pods if (owner := controller(pod)) is not None}
+    names = {f"Pod/{group.key.namespace}/{pod.name}" for pod in group.pods}
+    return makers.isdisjoint(_LEFT_OUT) and names.isdisjoint(ending)
+
+
 def _notes(
     emptied: Mapping[str, int],
     courses: Mapping[str, frozenset[Course]],
@@ -113,11 +137,12 @@ def _notes(
     """
 
     def name_of(reference: str) -> str:
-        return f"{reference}{_MOVED if reference in moved else ''}"
+        asks = " (asked about first)" if Course.ASKS in courses[reference] else ""
+        return f"{reference}{_MOVED if reference in moved else ''}{asks}"
 
     bound = [reference for reference in emptied if Course.BOUND in courses[reference]]
     several = [
-        f"{pods} of {name_of(reference)}{' (asked about first)' if Course.ASKS in courses[reference] else ''}"
+        f"{pods} of {name_of(reference)}"
         for reference, pods in emptied.items()
         if pods > 1 and reference not in bound
     ]
@@ -132,14 +157,36 @@ def _notes(
         if pods == 1 and reference not in bound
     ]
     if single:
+        alone = ", or it is a Notebook's" if any(map(_is_notebook, single)) else ""
         yield (
             f"its drains evict the only pod of {_names(single)}: none runs until a new one is ready; where one has to "
-            "run, have a second one on another node first, unless its volume allows one node only (ReadWriteOnce)"
+            f"run, have a second one on another node first, unless its volume allows one node only (ReadWriteOnce){alone}"
         )
     if bound:
         yield (
             f"its drains evict all pods of {_names(bound)}, with volumes of their node: none runs until that is back"
         )
+
+
+def _memory_notes(
+    emptied: Iterable[str], courses: Mapping[str, frozenset[Course]]
+) -> Iterator[str]:
+    """Yield a note on the workloads of other projects that lose all their pods, but for those that a script asks about."""
+    names = [
+        reference
+        for reference in emptied
+        if reference.partition("/")[0] not in _KINDS and Course.ASKS not in courses[reference]
+    ]
+    if names:
+        kernel = ", as the kernel of a notebook" if any(map(_is_notebook, names)) else ""
+        yield (
+            f"pods of {_names(names)} end with these drains, and come again without what they had in memory{kernel}: "
+            "tell their users first"
+        )
+
+
+def _is_notebook(name: str) -> bool:
+    return name.startswith("Notebook/")
 
 
 def _halved_notes(halved: Mapping[str, int], totals: Mapping[str, int]) -> Iterator[str]:
