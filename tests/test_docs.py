@@ -30,6 +30,8 @@ VARIABLE = re.compile(r"\bDRAWBRIDGE_[A-Z_]+\b")
 BASE_COMMAND = re.compile(
     r"(?:-k|--kustomize|kustomize|-f|-Rf)[ =](?:\./)?manifests/base/?(?=[\s`'\"]|$)"
 )
+PROGRESS = re.compile(r"^[a-z]+ [a-z]+: \d+ of \d+.* left.*\n", re.MULTILINE)
+"""The lines of a command that takes long, as on a busy machine."""
 PROSE_FOR_BASE = re.compile(r"[Aa]pply `manifests/base/?`")
 """Commands and sentences that apply or delete the folder of mode OptOut, whatever was installed."""
 
@@ -57,7 +59,7 @@ def _output(command: str) -> str:
         check=False,
         timeout=60,
     )
-    return completed.stdout
+    return PROGRESS.sub("", completed.stdout)
 
 
 def _check_profile(example: Example) -> str | None:
