@@ -54,7 +54,7 @@ class Allowance(NamedTuple):
         head_room: Devices that may be idle all the same.
         excess_s: The longest time for a tenant above its quota. Kubernetes' own count is late now and then
             (kubernetes/kubernetes#123434), and ends with the rollout that made use of it.
-        gate_s: The longest wait of a pod for a DeviceQuota that has room for it, on a busy machine.
+        gate_s: The longest wait of a pod for a DeviceQuota that has room for it.
         unused_s: The longest time for a ResourceClaimTemplate without a pod at the end.
     """
 
@@ -63,7 +63,7 @@ class Allowance(NamedTuple):
     idle_s: float = 120.0
     head_room: int = 0
     excess_s: float = 30.0
-    gate_s: float = 90.0
+    gate_s: float = 30.0
     unused_s: float = 300.0
 
 

@@ -339,8 +339,8 @@ def test_a_pod_that_waits_while_half_of_the_budget_is_left_is_reported() -> None
         history.pod("web-1", web, phase="Pending", schedulingGates=GATES)
     history.delete("pods", history.pod("web-1", web, phase="Pending", schedulingGates=GATES))
 
-    assert [("budget", "a/web-1")] == broken(history, gate_s=30)
-    assert [] == broken(history)
+    assert [("budget", "a/web-1")] == broken(history)
+    assert [] == broken(history, gate_s=60)
 
 
 def test_an_excess_of_a_quota_that_was_lowered_is_no_finding_until_it_grows() -> None:
