@@ -76,8 +76,8 @@ def unmapped_workloads(
     unmapped: dict[str, list[AssessedWorkload]] = {}
     for workload in workloads:
         names = unmapped_names(workload, mapped)
-        is_left = is_left_to_plugin(workload, names, classes, vocabularies)
-        if names and not is_left and workload.key.namespace in namespaces:
+        is_asked = names and workload.key.namespace in namespaces
+        if is_asked and not is_left_to_plugin(workload, names, classes, vocabularies):
             own = msgspec.structs.replace(workload, unmapped=names)
             unmapped.setdefault(workload.key.namespace, []).append(own)
     return unmapped
