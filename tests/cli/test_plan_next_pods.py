@@ -365,10 +365,27 @@ def test_a_note_says_how_a_rollout_goes_on_without_a_device_to_spare(
     (wave, *_) = planned(tmp_path, objects, *ONE_BY_ONE)["waves"]
 
     note = (
-        "a rollout of Deployment/team/web after this wave starts a pod before it ends one (maxUnavailable is 0), and waits "
-        "until wave 2: set maxUnavailable: 1 for a rollout before that"
+        "a rollout of Deployment/team/web after this wave starts a pod before it ends one, and waits until "
+        "wave 2: set maxUnavailable: 1 for a rollout before that"
     )
     assert is_named is (note in wave["notes"])
+
+
+def test_a_note_says_that_a_single_replica_stops_for_its_rollout(tmp_path: Path) -> None:
+    """The plan said to set `maxUnavailable: 1`, and not that no pod serves then."""
+    objects = [
+        *(mig_node(name, "2g.10gb", "9856", "3") for name in ("a", "used")),
+        *(namespace("team"), *workload("one", LARGE, ["used"])),
+        *workload("web", LARGE, ["used"] * 2),
+    ]
+
+    (wave, *_) = planned(tmp_path, objects, *ONE_BY_ONE)["waves"]
+
+    (note,) = (note for note in wave["notes"] if note.startswith("a rollout of "))
+    assert note.startswith("a rollout of Deployment/team/one, Deployment/team/web after this wave")
+    assert note.endswith(
+        "; with a single replica (Deployment/team/one), no pod runs then until the new one is ready"
+    )
 
 
 def test_no_note_is_on_next_pods_without_devices_today(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from migration.assessment.capacity import build_pods, build_templates
 from migration.assessment.claim_counts import surge_of
 from migration.assessment.outcomes import AssessedWorkload
 from migration.cluster.equivalence import device_pod, pod_shape
+from migration.cluster.evidence import mapping_at
 from migration.plan.facts.volumes import on_reachable_nodes
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.stage import PlannedPod, PodKey, Stage, planned_pod
@@ -26,9 +27,10 @@ _SHAPES: Final = 64
 """Different next pods that are asked for at most, in the order of their workloads: each is simulated at every wave."""
 _NOTE: Final = "no device for one more pod of {} after this wave, {} today: one that a run, a rollout or an autoscaler adds waits {}"
 _ROLLOUT: Final = (
-    "a rollout of {} after this wave starts a pod before it ends one (maxUnavailable is 0), and waits {}: "
-    "set maxUnavailable: 1 for a rollout before that"
+    "a rollout of {} after this wave starts a pod before it ends one, and waits {}: set maxUnavailable: 1 for a rollout "
+    "before that"
 )
+_SINGLE: Final = "; with a single replica ({}), no pod runs then until the new one is ready"
 
 
 class NextPod(NamedTuple):
@@ -38,12 +40,14 @@ class NextPod(NamedTuple):
         shape: All that its devices depend on; equal for equal pods.
         today: The number of such pods that there are free devices for before the first wave, `_MOST` at most.
         comes_first: A rollout of its workload starts it before it ends a pod.
+        is_single: Its workload has a single replica.
     """
 
     pod: PlannedPod
     shape: bytes
     today: int = 0
     comes_first: bool = False
+    is_single: bool = False
 
     @property
     def workload(self) -> str:
@@ -83,8 +87,13 @@ def find_next_pods(
                 copies = [_copy(entry.pod, number) for number in range(_MOST)]
                 numbers[key] = len(placer.place_more(stage, placement, copies))
             if numbers[key]:
-                comes_first = surge_of(workload) > 0
-                next_pods.append(entry._replace(today=numbers[key], comes_first=comes_first))
+                next_pods.append(
+                    entry._replace(
+                        today=numbers[key],
+                        comes_first=surge_of(workload) > 0,
+                        is_single=_has_one_replica(workload),
+                    )
+                )
     return tuple(next_pods)
 
 
@@ -149,7 +158,14 @@ def _notes(begun: Iterable[NextPod], ends: dict[str, int]) -> Iterator[str]:
         until = f"until wave {end}" if end else "until devices are free"
         yield _NOTE.format(_names(entries), number, until)
         if rollouts := [entry for entry in entries if entry.comes_first]:
-            yield _ROLLOUT.format(_names(rollouts), until)
+            single = [entry for entry in rollouts if entry.is_single]
+            more = _SINGLE.format(_names(single)) if single else ""
+            yield _ROLLOUT.format(_names(rollouts), until) + more
+
+
+def _has_one_replica(workload: AssessedWorkload) -> bool:
+    owner = workload.result.source.document if workload.result is not None else {}
+    return bool(mapping_at(owner, "spec").get("replicas", 1) == 1)
 
 
 def _names(entries: Iterable[NextPod]) -> str:
