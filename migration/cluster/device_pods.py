@@ -1,6 +1,6 @@
 """The pods of a workload that request devices: its live ones, or its next ones as of its templates."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -30,7 +30,7 @@ def next_device_pods(
 ) -> tuple[NextPods, ...]:
     """Return the next pods of a workload of another project that request devices, as of its templates.
 
-    There are none where a live one requests some, or has claims.
+    There are none where a live one requests some, or has claims. Those of equal templates are those of one.
     """
     if workload.custom is None or any(
         _has_claims(source) or _has_device_keys(source, vocabularies) for source in workload.pods
@@ -38,9 +38,19 @@ def next_device_pods(
         return ()
     return tuple(
         entry
-        for entry in next_pods(workload.custom, workload.key.namespace)
+        for entry in _join_equal(next_pods(workload.custom, workload.key.namespace))
         if _has_device_keys(entry.pod, vocabularies)
     )
+
+
+def _join_equal(entries: Iterable[NextPods]) -> Iterator[NextPods]:
+    """Yield the next pods of each group of equal templates, at the place of its first one."""
+    groups: dict[bytes, list[NextPods]] = {}
+    for entry in entries:
+        key = msgspec.json.encode(entry.pod.document, order="sorted")
+        groups.setdefault(key, []).append(entry)
+    for group in groups.values():
+        yield NextPods(group[0].pod, sum(entry.number for entry in group))
 
 
 def _has_claims(source: SourceObject) -> bool:

@@ -8,6 +8,10 @@ from typing import Any, Final
 import pytest
 
 from kube.manifests.dump import dump_yaml
+from kube.manifests.source import SourceObject
+from migration.cluster.device_pods import next_device_pods
+from migration.cluster.owners import OwnerKey
+from migration.cluster.workloads import Workload
 from testing.command import drawbridge
 from testing.documents import api_object, namespace, node
 from testing.migration import plugin_node, workload
@@ -412,3 +416,19 @@ def test_a_revision_that_is_no_number_is_the_oldest(tmp_path: Path, revision: st
         own["metadata"]["annotations"] = {"rollout.argoproj.io/revision": number}
 
     assert ["ReplicaSet/ml/later-2"] == names(tmp_path, cluster(*sets))
+
+
+def test_equal_templates_are_assessed_once() -> None:
+    """Each of up to 64 was translated: 300 objects with 8 equal ones took 6 seconds."""
+    groups: dict[str, Any] = {
+        f"w{number}": {"replicas": 2, "template": template()} for number in range(8)
+    }
+    groups["other"] = {"replicas": 1, "template": template({KEY: "2"})}
+    own = SourceObject(
+        document=custom("PyTorchJob", spec={"pytorchReplicaSpecs": groups}), source="a", line=1
+    )
+    key = OwnerKey(kind="PyTorchJob", namespace="ml", name="later")
+
+    entries = next_device_pods(Workload(key=key, owner=None, pods=(), custom=own), {})
+
+    assert [16, 1] == [entry.number for entry in entries]
