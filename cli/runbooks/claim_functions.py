@@ -39,21 +39,25 @@ switched_before() {
   switched="$switched$1 $2"$'\n'
 }
 
-# Print a line for each pod with claims that goes on, and that a controller creates again: its name, its owner, its namespace, its
-# node, translated or native, true if it has the label itself, the hash of its template, with - for what it has not, and whether
-# it is ready.
-print_claimed() {
+# Print a line for each pod with devices by its field $1 that goes on, and that a controller creates again: its name, its owner, its
+# namespace, its node, translated or native, true if it has the label itself, the hash of its template, with - for what it has not,
+# and whether it is ready. $2 are further conditions for its fields.
+print_controlled() {
   local lines none='{{else}}-{{end}}' node made label hash
   node="{{if .spec.nodeName}}{{.spec.nodeName}}$none"
   made='{{with .metadata.annotations}}{{if index . "drawbridge.internal/request"}}translated{{else}}native{{end}}{{else}}native{{end}}'
   label="{{with .metadata.labels}}{{if eq (print (index . \"drawbridge.internal/translate\")) \"true\"}}true$none$none"
   hash="{{with .metadata.labels}}{{with index . \"pod-template-hash\"}}{{.}}$none$none"
-  lines="$(kubectl get pods --all-namespaces '--field-selector=status.phase!=Failed,status.phase!=Succeeded' \
-    "--output=go-template={{range .items}}{{if and .spec.resourceClaims (not .metadata.deletionTimestamp)}}{{.metadata.name}}$owner_text\
+  lines="$(kubectl get pods --all-namespaces "--field-selector=${2:-}status.phase!=Failed,status.phase!=Succeeded" \
+    "--output=go-template={{range .items}}{{if and $1 (not .metadata.deletionTimestamp)}}{{.metadata.name}}$owner_text\
  {{.metadata.namespace}} $node $made $label $hash$ready_text{{\"\\n\"}}{{end}}{{end}}")" || return
   # An owner may have any text for its kind and its name.
   find_lines -E -e "^[^ ]+ [A-Za-z0-9]{1,63}/$object_name [a-z0-9-]+ [^ ]+ [a-z]+ [^ ]+ [^ ]+( True)?\$" <<<"$lines"
 }
+
+# Print the lines of pods with claims, and those of pods on the node $1 with devices that Kubernetes gives them by their device keys.
+print_claimed() { print_controlled .spec.resourceClaims; }
+print_native() { print_controlled .status.extendedResourceClaimStatus "spec.nodeName=$1,"; }
 
 # Print NotIn if pods of namespaces without the label get claims, as the mode of Drawbridge is OptOut. No condition, which would take
 # a question without an answer for no.
@@ -261,14 +265,16 @@ ask_about_claims() {
   return 1
 }
 
-# Note on the node $1, before its drain, the workloads of such pods, each with the number that is ready: the last step waits for them.
-note_claims() {
+# Note on the node $1, before its drain, the workloads of such pods, and of those that Kubernetes serves by their device keys, each
+# with the number that is ready: the last step waits for them.
+note_evicted() {
   local all lines workload noted_before value=
   all="$(print_lasting)"
   lines="$(on_any_of "$all" "$1")"
   lines="$(losing_devices "$lines")"
+  lines="$lines"$'\n'"$(print_native "$1")"
   for workload in $(print_workloads "$lines"); do
-    value="$value $workload=$(of_workload "$workload" "$all" | find_lines -c ' True$')"
+    value="$value $workload=$(print_members "$workload" | find_lines -c ' True$')"
   done
   if [ -z "$value" ]; then return; fi
   noted_before="$(print_noted "$1")"
@@ -276,18 +282,19 @@ note_claims() {
   on_nodes annotate node "$1" --overwrite "drawbridge.internal/evicted=$value"
 }
 
-# Print what `note_claims` has noted on the node $1, a line for each workload. The kubelet may write any other text there.
+# Print what `note_evicted` has noted on the node $1, a line for each workload. The kubelet may write any other text there.
 print_noted() {
   local value
   value="$(kubectl get node "$1" --ignore-not-found '--output=jsonpath={.metadata.annotations.drawbridge\.internal/evicted}')" || return
   find_lines -x -E -e "[A-Za-z0-9]{1,63}/[a-z0-9-]+/$object_name=[0-9]{1,9}" <<<"${value// /$'\n'}"
 }
 
-# Wait until no pod of workloads waits for a node, or as many are ready as ran: of those that are noted on the nodes $1, a list with
-# spaces, and of those that follow, each with the number of its pods when the plan was made. No other node takes a DaemonSet's pod
-# with claims, so a minute is enough for these. Pods with claims stop nothing where somebody has said so.
-wait_for_nodes() {
-  local places="$1" node value entry workload pods ready names late='' noted_nodes=() start end=$((SECONDS + most_seconds))
+# Wait until as many pods of workloads are ready as ran before, or as many as `print_needed` says, where none waits for a node: of
+# those that are noted on the nodes $1, a list with spaces, and of those that follow, each with the number of its pods when the plan
+# was made. No other node takes a DaemonSet's pod with claims, so a minute is enough for these. Pods with keys and without a node
+# stop this even where somebody has said to go on.
+wait_for_evicted() {
+  local places="$1" node value entry workload before pods ready names needed late='' noted_nodes=() start end=$((SECONDS + most_seconds))
   shift
   local -A least=()
   for node in $places; do
@@ -295,23 +302,24 @@ wait_for_nodes() {
     if [ -n "$value" ]; then noted_nodes+=("$node"); fi
     for entry in $value "$@"; do
       workload="${entry%=*}"
-      if [ "${entry##*=}" -gt "${least[$workload]:-0}" ]; then least[$workload]="${entry##*=}"; fi
-      if [ "${least[$workload]:-0}" -eq 0 ]; then least[$workload]=1; fi
+      if [ "${entry##*=}" -ge "${least[$workload]:-0}" ]; then least[$workload]="${entry##*=}"; fi
     done
   done
   for workload in $(printf '%s\n' "${!least[@]}" | sort); do
     start="$SECONDS"
     value=
+    before="${least[$workload]}"
+    needed="$(print_needed "$workload" "$before")"
+    if [ "$before" -eq 0 ]; then before=1; fi
     while true; do
       pods="$(print_members "$workload")"
       names="$(print_waiting "$pods" '(claims|keys)')"
       ready="$(find_lines -c ' True$' <<<"$pods")"
-      if [ -z "$names" ] || [ "$ready" -ge "${least[$workload]}" ]; then break; fi
-      if [ -z "$value" ]; then printf 'waiting for a node for pods of %s: %s\n' "$workload" "$names"; fi
+      if [ "$ready" -ge "$needed" ] && { [ -z "$names" ] || [ "$ready" -ge "$before" ]; }; then break; fi
+      if [ -z "$value" ]; then printf 'waiting for pods of %s: %s\n' "$workload" "${names:-$ready of $needed are ready}"; fi
       value=said
       if [ "$SECONDS" -ge "$end" ] || { is_stuck "$workload" "$pods" && [ "$((SECONDS - start))" -ge "$fewer_seconds" ]; }; then
-        printf '%s: no node takes %s\n' "$workload" "$names" >&2
-        say_waiting "$workload" "$(print_waiting "$pods" claims)"
+        say_late "$workload" "$pods" "$names" "$ready of $needed"
         if ! evicts "$workload" || [ -n "$(print_waiting "$pods" keys)" ]; then late="$late $workload"; fi
         break
       fi
@@ -319,10 +327,38 @@ wait_for_nodes() {
     done
   done
   if [ -n "$late" ]; then
-    last_command="wait for a node for pods of$late"
+    last_command="wait for pods of$late"
     return 1
   fi
   for node in "${noted_nodes[@]}"; do on_nodes annotate node "$node" drawbridge.internal/evicted-; done
+}
+
+# Print how many pods of the workload $1 have to be ready where $2 were: no more than it asks for by now, and none if it is gone, or
+# if its kind may have pods that end.
+print_needed() {
+  local kind namespace name wanted=
+  IFS=/ read -r kind namespace name <<<"$1"
+  case "$kind" in
+    Deployment | StatefulSet | DaemonSet | ReplicaSet | ReplicationController)
+      if ! is_gone "${kind,,}/$name" "$namespace" >/dev/null; then
+        wanted="$(print_wanted "${kind,,}/$name" "$namespace")" || return
+      fi
+      ;;
+  esac
+  if [ "${wanted:-0}" -gt "$2" ]; then wanted="$2"; fi
+  printf '%s\n' "${wanted:-0}"
+}
+
+# Say that the workload $1 with the pods $2 is not back: no node takes those of the names $3, or only $4 are ready.
+say_late() {
+  if [ -n "$3" ]; then
+    printf '%s: no node takes %s\n' "$1" "$3" >&2
+    say_waiting "$1" "$(print_waiting "$2" claims)"
+    return
+  fi
+  printf '%s: %s pods are ready' "$1" "$4" >&2
+  name_waiting "$2"
+  printf -- '--evict-jobs=%q goes on while these wait\n' "$1" >&2
 }
 
 # Print the lines of `print_pods` for the workload $1.
@@ -336,8 +372,8 @@ print_waiting() {
   find_lines -E -e " $2 unplaced\$" <<<"$1" | cut -d ' ' -f 1 | paste -s -d ' ' -
 }
 
-# Whether all pods without a node, of the lines $2, have claims and are of the DaemonSet $1.
-is_stuck() { [[ "$1" == DaemonSet/* ]] && [ -z "$(print_waiting "$2" keys)" ]; }
+# Whether pods without a node, of the lines $2, are of the DaemonSet $1, and all of them have claims.
+is_stuck() { [[ "$1" == DaemonSet/* ]] && [ -n "$(print_waiting "$2" claims)" ] && [ -z "$(print_waiting "$2" keys)" ]; }
 
 # Say how the pods $2 of the workload $1 get device keys, if there are any.
 say_waiting() {

@@ -5,13 +5,17 @@ The cluster is asked for them: workloads that were created or scaled since the p
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Final
 
 from cli.runbooks.daemon_set_runbook import lasting_daemon_sets, leaving_drivers
 from cli.runbooks.shell import command
 from kube.api.workloads import DAEMON_SET
 from kube.names import TRANSLATE_SELECTED
 from migration.plan.facts.vendors import COMPANIONS
-from migration.plan.model.plan import Plan, PlannedNode, Wave
+from migration.plan.model.plan import RUN_OUT, Plan, PlannedNode, Wave
+
+_NO_NEXT_PODS: Final = RUN_OUT | {"Pod"}
+"""Kinds with pods that nothing creates again, or that may begin later."""
 
 
 def lasting_lines(plan: Plan, wave: Wave) -> Iterator[str]:
@@ -58,28 +62,36 @@ def claim_lines(plan: Plan, wave: Wave) -> Iterator[str]:
 
 
 def noted_lines(plan: Plan, node: PlannedNode) -> Iterator[str]:
-    """Yield the command that notes the workloads of such pods on a node before its drain."""
+    """Yield the command that notes the workloads of such pods, and of those with device keys of a driver, before a drain."""
     if _has_leaving(plan, node):
-        yield command("note_claims", node.name)
+        yield command("note_evicted", node.name)
 
 
-def placed_lines(plan: Plan, wave: Wave) -> Iterator[str]:
-    """Yield the command that waits until such pods have nodes, and those that the switch has evicted with device keys."""
+def returning_lines(plan: Plan, wave: Wave) -> Iterator[str]:
+    """Yield the command that waits until evicted pods are ready again.
+
+    They are those that the way back has noted on its nodes, and those that the switch has evicted: if it was aborted, they
+    may have no node yet. A restart by the way back is waited for before.
+    """
     if not wave.nodes:
         return
-    evicted = {
-        *(workload.object for workload in wave.evicted_workloads),
+    switched = {
         *(entry.reference for node in wave.nodes for entry in node.daemon_sets),
         *(work.owner for work in wave.work),
     }
-    yield "# Stops if pods that ran before have no node after half an hour, and names them."
-    nodes = " ".join(node.name for node in wave.nodes)
-    words = [
-        command(f"{workload.object}={workload.ready_pods or 1}")
-        for workload in plan.opted_in_before
-        if workload.object in evicted
+    early = [workload for workload in plan.opted_in_before if workload.object in switched]
+    native = [
+        workload
+        for workload in wave.workloads
+        if not workload.is_translated and workload.object.partition("/")[0] not in _NO_NEXT_PODS
     ]
-    yield " \\\n  ".join([command("wait_for_nodes", nodes), *words])
+    words = {
+        workload.object: command(f"{workload.object}={workload.ready_pods or 0}")
+        for workload in (*early, *native, *wave.evicted_workloads)
+    }
+    yield "# Stops if pods that ran before are not ready again after half an hour, and names them."
+    nodes = " ".join(node.name for node in wave.nodes)
+    yield " \\\n  ".join([command("wait_for_evicted", nodes), *words.values()])
 
 
 def _has_leaving(plan: Plan, node: PlannedNode) -> bool:

@@ -25,7 +25,7 @@ _TITLES: Final = {
 }
 _BACK_TITLES: Final = {
     StepKind.BEGIN: "checks, and lines of quotas",
-    StepKind.END: "pods that wait for a node",
+    StepKind.END: "pods that were evicted",
 }
 _SHARED_LINE: Final = f'{CLUSTER_SCRIPT}"'
 """The end of the last line of a script's head."""

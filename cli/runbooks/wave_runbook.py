@@ -17,7 +17,7 @@ from cli.runbooks.daemon_set_runbook import (
     pending_pod_lines,
     tolerant_lines,
 )
-from cli.runbooks.evicted_runbook import claim_lines, noted_lines, placed_lines
+from cli.runbooks.evicted_runbook import claim_lines, noted_lines, returning_lines
 from cli.runbooks.object_changes import change_lines, json_path, line_changes
 from cli.runbooks.opt_in_runbook import opt_in_lines, opt_out_lines
 from cli.runbooks.restart_runbook import recreation_lines, restart_lines, returned_lines
@@ -167,7 +167,7 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
     ]
     parts += [
         Part(Step(script=path, kind=StepKind.RESTARTS), restarts),
-        Part(Step(script=path, kind=StepKind.END), [*placed_lines(plan, wave), *lasting]),
+        Part(Step(script=path, kind=StepKind.END), [*returning_lines(plan, wave), *lasting]),
     ]
     return _with_commands(parts)
 

@@ -187,7 +187,7 @@ def test_pods_end_before_their_driver_leaves_a_node_that_is_given_back(tmp_path:
         script(tmp_path, "rollback", 1), "gpu-0"
     )
 
-    assert note == "note_claims gpu-0"
+    assert note == "note_evicted gpu-0"
     assert drain.startswith("kubectl drain gpu-0 ")
     assert taint == (
         "kubectl taint node gpu-0 --overwrite drawbridge.internal/given-back=:NoSchedule"
@@ -209,7 +209,7 @@ def test_a_plugin_with_a_label_of_its_own_is_back_before_the_driver_leaves(tmp_p
 
     note, *lines = drained(script(tmp_path, "rollback", 1), "hami-0")
 
-    assert note == "note_claims hami-0"
+    assert note == "note_evicted hami-0"
     assert [" ".join(line.split()[1:3]) for line in lines] == [
         "drain hami-0",
         "label node",

@@ -62,7 +62,7 @@ def test_a_note_of_a_node_has_workloads_with_numbers_alone(tmp_path: Path, odd: 
     """The kubelet writes annotations of its node: the last step stopped at some of them each time."""
     (tmp_path / "noted").write_text(f"{odd} Deployment/team/web=2")
 
-    ran = run_functions(tmp_path, f"{CLUSTER}\nprint_noted hami-1\nwait_for_nodes hami-1")
+    ran = run_functions(tmp_path, f"{CLUSTER}\nprint_noted hami-1\nwait_for_evicted hami-1")
 
     assert 0 == ran.returncode, ran.stderr
     assert "Deployment/team/web=2\n" == ran.stdout
@@ -87,7 +87,7 @@ def test_a_drain_that_is_repeated_notes_workloads_once(tmp_path: Path) -> None:
     (tmp_path / "noted").write_text("Deployment/team/web=1 Job/team/a=1")
     (tmp_path / "pods").write_text("web-7f-1 ReplicaSet/web-7f team hami-1 translated - 7f True\n")
 
-    ran = run_functions(tmp_path, f"{CLUSTER}\nnote_claims hami-1")
+    ran = run_functions(tmp_path, f"{CLUSTER}\nnote_evicted hami-1")
 
     assert 0 == ran.returncode, ran.stderr
     (call,) = (tmp_path / "calls").read_text().splitlines()

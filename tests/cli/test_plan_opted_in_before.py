@@ -58,6 +58,7 @@ def taken_back(
     tmp_path: Path,
     *,
     pods: str = POD,
+    ready: str = "",
     after: str = "",
     label: str = "true",
     template: str = "true",
@@ -68,15 +69,17 @@ def taken_back(
 
     Args:
         pods: Lines for pods of all namespaces, as the shared script asks for them.
-        after: Lines for pods of the workload after the drains.
+        ready: Lines for pods of the workload before the drains.
+        after: Lines for them after the drains.
         label: The label of the namespace as it is by now.
         template: The label of the workload's template.
         mode: The operator of the webhook for the label.
         options: The flags of the script.
     """
     answers = f"""case "$*" in
+  *spec.nodeName=*status.phase*) ;;
   *--all-namespaces*) echo "{pods}" ;;
-  *"get pods "*status.phase!=Succeeded*) echo "{after}" ;;
+  *"get pods "*status.phase!=Succeeded*) if [ -f {tmp_path}/noted ]; then echo "{after}"; else echo "{ready or after}"; fi ;;
   *"get namespace/team "*) printf %s "{label}" ;;
   *"get "*/web*spec.template*) printf %s "Kind/{template}" ;;
   *"get mutatingwebhookconfiguration "*) printf %s "{mode}" ;;
@@ -432,7 +435,7 @@ def test_a_wave_is_not_taken_back_while_such_pods_wait_for_a_node(
     assert "kubectl uncordon hami-1" in calls
     is_waiting = "unplaced" in line and "other" not in line
     assert is_waiting is (f"{WEB}: no node takes web-2\n" in ran.stderr)
-    assert is_back is (f"stopped at: wait for a node for pods of {WEB}\n" not in ran.stderr)
+    assert is_back is (f"stopped at: wait for pods of {WEB}\n" not in ran.stderr)
     assert (is_waiting and " claims " in line) is (OFF["true"][0] in ran.stderr)
     assert (is_waiting and " claims " in line) is (f"{DELETED} web-2\n" in ran.stderr)
 
@@ -442,12 +445,14 @@ def test_pods_that_a_way_back_evicts_are_waited_for(tmp_path: Path) -> None:
     planned(tmp_path, [*NODES, *other()], "--wave-nodes", 1)
     other_pod = "a-7f-1 ReplicaSet/a-7f free hami-2 translated - 7f True"
     pods = f"{POD}\n{POD.replace('hami-1', 'hami-2')}\n{other_pod}"
-    unplaced = "web-2 ReplicaSet/web-7f keys unplaced"
+    ready = "\n".join(f"web-{number} ReplicaSet/web-7f claims True" for number in range(2))
+    after = "web-2 ReplicaSet/web-7f keys unplaced"
+    options = [f"--evict-jobs={WEB}"]
 
-    ran, calls = taken_back(tmp_path, pods=pods, after=unplaced, options=[f"--evict-jobs={WEB}"])
+    ran, calls = taken_back(tmp_path, pods=pods, ready=ready, after=after, options=options)
 
     assert 1 == ran.returncode, ran.stdout
-    assert f"stopped at: wait for a node for pods of {WEB}\n" in ran.stderr
+    assert f"stopped at: wait for pods of {WEB}\n" in ran.stderr
     noted = f"kubectl annotate node hami-1 --overwrite drawbridge.internal/evicted={WEB}=2\n"
     assert calls.index(noted) < calls.index("kubectl drain hami-1 ")
 

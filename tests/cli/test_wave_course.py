@@ -273,7 +273,7 @@ def test_a_person_confirms_the_last_step_of_a_way_back_as_a_wait() -> None:
     tasks = back_tasks(course, record)
 
     assert not isinstance(tasks, Refusal)
-    assert "wave 1 of 1, back, step 4 of 4: pods that wait for a node" == group_title(
+    assert "wave 1 of 1, back, step 4 of 4: pods that were evicted" == group_title(
         tasks[-1:], course.waves
     )
 

@@ -1,0 +1,175 @@
+"""The way back of a wave for pods that Kubernetes serves by their device keys, before it and after it."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from testing.documents import namespace
+from testing.migration import GPU, plugin_node, workload
+from testing.plan import planned, run_script, script
+from testing.plan_functions import CLUSTER, run_functions
+from testing.programs import needs_kubectl
+
+NODES: Final = tuple(plugin_node(f"gpu-{number}") for number in range(3))
+WEB: Final = "Deployment/team/web"
+LINE: Final = "web-7f-1 ReplicaSet/web-7f team gpu-0 native - 7f True"
+"""A line for a pod, as the shared script asks for those with devices."""
+UNPLACED: Final = "web-7f-2 ReplicaSet/web-7f keys unplaced"
+STARTING: Final = "web-7f-2 ReplicaSet/web-7f keys"
+READY: Final = "web-7f-2 ReplicaSet/web-7f keys True"
+WAIT: Final = "cat noted\nwait_for_evicted gpu-0"
+
+
+def functions(tmp_path: Path, before: str, after: str, *, wanted: str = "1", last: str = "") -> str:
+    """Return the text of the functions around the drain of a node: the note on its pods, and the wait for them.
+
+    Args:
+        tmp_path: The folder for the answers.
+        before: The lines of the pods of the workload before the drain.
+        after: Those after the wait began.
+        wanted: The number of pods that the workload asks for by then.
+        last: The last lines of the script.
+    """
+    (tmp_path / "pods").write_text(f"{LINE}\n")
+    (tmp_path / "noted").write_text("")
+    answers = f"""kubectl() {{ case "$*" in
+  *spec.nodeName=gpu-0,*) cat pods ;;
+  *--all-namespaces*) ;;
+  *'get pods --namespace=team '*) if [ -f drained ]; then echo '{after}'; else echo '{before}'; fi ;;
+  'annotate node '*-) rm noted ;;
+  'annotate node '*) echo "$*" | sed 's/.*evicted=//' > noted ;;
+  'get node '*) cat noted ;;
+  *'get deployment/web '*) echo '{wanted}' ;;
+esac; }}
+on_nodes() {{ kubectl "$@"; }}"""
+    text = f"{CLUSTER}\n{answers}\n{last}\nnote_evicted gpu-0\ntouch drained\n{WAIT}\necho done"
+    ran = run_functions(tmp_path, text)
+    assert (ran.returncode == 0) is ran.stdout.endswith("done\n"), ran.stderr
+    return ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("after", "text"),
+    [
+        (UNPLACED, f"{WEB}: no node takes web-7f-2\n"),
+        (STARTING, f"{WEB}: 0 of 1 pods are ready; not yet: web-7f-2\n"),
+        ("", f"{WEB}: 0 of 1 pods are ready\n"),
+        (READY, "done\n"),
+    ],
+    ids=["no node", "not ready", "not created", "ready"],
+)
+def test_pods_that_a_way_back_evicts_are_ready_at_its_end(
+    tmp_path: Path, after: str, text: str
+) -> None:
+    """The way back ended at once, while none of them ran."""
+    said = functions(tmp_path, before=READY, after=after)
+
+    assert said.startswith(f"{WEB}=1\n")
+    assert text in said
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wanted"),
+    [
+        (STARTING, STARTING, "1"),
+        (f"{READY}\n{READY}", READY, "1"),
+        (READY, "", "0"),
+        (f"{READY}\n{UNPLACED}", f"{READY}\n{UNPLACED}", "2"),
+    ],
+    ids=["none was ready", "scaled down", "scaled to 0", "as many as before"],
+)
+def test_no_way_back_waits_for_more_pods_than_before(
+    tmp_path: Path, before: str, after: str, wanted: str
+) -> None:
+    assert functions(tmp_path, before=before, after=after, wanted=wanted).endswith("done\n")
+
+
+def test_a_workload_that_cannot_be_read_stops_a_way_back(tmp_path: Path) -> None:
+    """No answer would be no pod that it asks for."""
+    unread = "print_wanted() { return 1; }"
+
+    assert "done\n" not in functions(tmp_path, before=READY, after=READY, last=unread)
+
+
+def test_a_way_back_goes_on_without_pods_that_somebody_names(tmp_path: Path) -> None:
+    named = f'evicts() {{ [ "$1" = {WEB} ]; }}'
+
+    said = functions(tmp_path, before=READY, after=STARTING)
+    assert f"--evict-jobs={WEB} goes on while these wait\n" in said
+    assert "done\n" not in said
+
+    assert "done\n" in functions(tmp_path, before=READY, after=STARTING, last=named)
+
+
+def test_a_way_back_names_the_native_workloads_that_its_switch_has_evicted(tmp_path: Path) -> None:
+    """A switch that was aborted may have left their pods without a node."""
+    objects = [*NODES, namespace("team"), *workload("web", {GPU: "1"}, ["gpu-0", "gpu-1"])]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    evicting = {
+        wave["wave"]: any(entry["object"] == WEB for entry in wave["workloads"])
+        for wave in plan["waves"]
+    }
+    named = {number: f"{WEB}=2\n" in script(tmp_path, "rollback", number) for number in evicting}
+    assert evicting == named
+    assert {False, True} == {*named.values()}
+
+
+@pytest.mark.parametrize("options", [[], ["--step=drain/gpu-0"]], ids=["all", "one step"])
+def test_the_pods_of_a_node_are_noted_before_its_drain(
+    tmp_path: Path, options: Sequence[str]
+) -> None:
+    """The plan does not know them all: others may have come to the node since."""
+    objects = [*NODES, namespace("team"), *workload("web", {GPU: "1"}, ["gpu-1"])]
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+    number = next(wave["wave"] for wave in plan["waves"] if wave["nodes"][0]["name"] == "gpu-0")
+    answers = f"""case "$*" in
+  *spec.nodeName=gpu-0,*status.phase*) echo "{LINE}" ;;
+  *"get pods --namespace=team "*) echo "{READY}" ;;
+  *jsonpath=*allocatable*) echo 4 ;;
+esac"""
+
+    ran = run_script(tmp_path, f"wave-{number}/rollback.sh", {"kubectl": answers}, options)
+
+    calls = (tmp_path / "calls").read_text()
+    assert 0 == ran.returncode, ran.stderr
+    noted = f"kubectl annotate node gpu-0 --overwrite drawbridge.internal/evicted={WEB}=1\n"
+    assert calls.index(noted) < calls.index("kubectl drain gpu-0 ")
+
+
+@needs_kubectl
+@pytest.mark.parametrize("is_native", [True, False])
+def test_kubectl_prints_the_pods_that_kubernetes_serves_by_their_keys(
+    tmp_path: Path, *, is_native: bool
+) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7f", "uid": "1"}
+    status = {"resourceClaimName": "c", "requestMappings": []} if is_native else None
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "web-7f-1",
+            "namespace": "team",
+            "labels": {"pod-template-hash": "7f"},
+            "ownerReferences": [{**owner, "controller": True}],
+        },
+        "spec": {"nodeName": "gpu-0", "containers": []},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "extendedResourceClaimStatus": status,
+        },
+    }
+    (tmp_path / "pod.json").write_text(json.dumps(pod))
+    # kubectl prints objects of a file alone, without the list of them.
+    answers = f"""kubectl() {{ for word in "$@"; do case "$word" in --output=go-template=*)
+  word="$(printf %s "$word" | sed 's/{{{{range .items}}}}//; s/{{{{end}}}}$//')"
+  {shutil.which("kubectl")} annotate --local --filename=pod.json a=b "$word" ;; esac; done; }}"""
+
+    ran = run_functions(tmp_path, f"{CLUSTER}\n{answers}\nprint_native gpu-0")
+
+    assert (0, f"{LINE}\n" if is_native else "") == (ran.returncode, ran.stdout), ran.stderr
