@@ -1,7 +1,9 @@
-"""`drawbridge plan`: a CronJob is suspended for the waves of its nodes only."""
+"""`drawbridge plan`: CronJobs with runs that may begin in a wave, and those to suspend for it."""
 
 from pathlib import Path
 from typing import Any, Final
+
+import pytest
 
 from testing.documents import api_object, namespace
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
@@ -10,13 +12,21 @@ from testing.plan import planned, waves
 SHARES: Final = [hami_node("hami-0"), hami_node("hami-1")]
 
 
-def cron_job(limits: dict[str, str], pool: str = "") -> dict[str, Any]:
+SUSPEND: Final = (
+    """kubectl patch cronjob nightly --namespace=team '--patch={"spec":{"suspend":true}}'"""
+)
+
+
+def cron_job(
+    limits: dict[str, str], pool: str = "", *, deadline: object = None, **spec: Any
+) -> dict[str, Any]:
     """A CronJob without a run."""
     (owner, _) = workload("nightly", limits, ["gpu-0"])
     template = owner["spec"]["template"]
     if pool:
         template["spec"]["nodeSelector"] = {"pool": pool}
-    spec = {"schedule": "0 3 * * *", "jobTemplate": {"spec": {"template": template}}}
+    job = {"template": template, "activeDeadlineSeconds": deadline}
+    spec = {"schedule": "0 3 * * *", "jobTemplate": {"spec": job}, **spec}
     return {**api_object("CronJob", "nightly", "team", spec=spec), "apiVersion": "batch/v1"}
 
 
@@ -59,8 +69,8 @@ def test_a_native_cron_job_is_named_with_the_waves_of_its_nodes(tmp_path: Path) 
     ]
     assert 4 == len(plan["waves"])
     assert numbers[0] == number
-    assert f"of wave {numbers[0]}, {numbers[1]} between two runs" in note
-    assert note.endswith(f"set suspend to false after wave {numbers[1]}")
+    assert f"the switch.sh of wave {numbers[0]}, {numbers[1]} asks" in note
+    assert note.endswith(" waits for a free device: it need not be suspended")
 
 
 def test_a_cron_job_is_suspended_no_longer_than_until_its_namespace_is_opted_in(
@@ -71,8 +81,59 @@ def test_a_cron_job_is_suspended_no_longer_than_until_its_namespace_is_opted_in(
 
     assert [["team"], []] == [namespaces for _, namespaces in waves(plan)]
     assert {1} == notes(plan).keys()
-    assert "of wave 1 between two runs" in notes(plan)[1]
-    assert notes(plan)[1].endswith("set suspend to false after wave 1")
+    assert "the switch.sh of wave 1 asks" in notes(plan)[1]
+    assert notes(plan)[1].endswith(": it need not be suspended")
+
+
+def test_a_cron_job_is_suspended_where_a_wave_takes_its_last_node(tmp_path: Path) -> None:
+    """A run with device keys waited for ever once the wave had opted its namespace in."""
+    plan = planned(tmp_path, [SHARES[0], namespace("team"), cron_job(dict(SHARE))])
+
+    assert notes(plan)[1].endswith(
+        "one of wave 1 with device keys may find none after it, and waits until its Job is deleted: run that script between "
+        f"two runs, or suspend it first ({SUSPEND}) and set suspend to false after it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({}, "waits for a free device: it need not be suspended"),
+        ({"concurrencyPolicy": "Allow"}, "it need not be suspended"),
+        ({"startingDeadlineSeconds": 60}, "it need not be suspended"),
+        (
+            {"concurrencyPolicy": "Forbid"},
+            (
+                "if it waits until the next one, one of both may be left out, as while a CronJob is suspended (concurrencyPolicy: Forbid): "
+                "run these scripts between two runs where each counts"
+            ),
+        ),
+        (
+            {"concurrencyPolicy": "Replace"},
+            "(concurrencyPolicy: Replace): run these scripts between two runs where each counts",
+        ),
+        ({"concurrencyPolicy": [], "deadline": "1"}, "it need not be suspended"),
+        (
+            {"deadline": 600},
+            (
+                "one that begins meanwhile may fail, since its wait for a device counts for activeDeadlineSeconds (600): run these "
+                f"scripts between two runs, or suspend it first ({SUSPEND}) and set suspend to false after wave 2"
+            ),
+        ),
+    ],
+    ids=["nothing", "Allow", "starting deadline", "Forbid", "Replace", "odd", "deadline"],
+)
+def test_a_cron_job_is_suspended_only_where_its_run_would_fail(
+    tmp_path: Path, spec: dict[str, Any], text: str
+) -> None:
+    """Everyone was to suspend them until after the last wave, though their runs only wait."""
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+
+    plan = planned(tmp_path, [*nodes, cron_job({GPU: "1"}, **spec)], "--wave-nodes", 1)
+
+    ((_, note),) = notes(plan).items()
+    assert note.endswith(text)
+    assert ("suspend it first" in note) is ("deadline" in spec and "concurrencyPolicy" not in spec)
 
 
 def test_a_cron_job_of_unknown_devices_waits_for_nodes_that_take_its_pods(tmp_path: Path) -> None:
@@ -104,8 +165,7 @@ def test_the_runs_of_a_native_cron_job_may_begin_on_nodes_of_hami(tmp_path: Path
     ]
 
     assert (
-        "of each wave between two runs"
-        in notes(of_one_node_each(tmp_path, *others, cron_job({GPU: "1"})))[1]
+        "of each wave asks" in notes(of_one_node_each(tmp_path, *others, cron_job({GPU: "1"})))[1]
     )
 
 
@@ -120,7 +180,7 @@ def test_a_native_cron_job_waits_beyond_the_opt_in_of_its_namespace(tmp_path: Pa
 
     (opted_in,) = (wave["wave"] for wave in plan["waves"] if wave["namespaces"])
     assert opted_in < 4
-    assert notes(plan)[1].endswith("set suspend to false after wave 4")
+    assert "of each wave asks" in notes(plan)[1]
 
 
 def test_a_cron_job_waits_for_the_wave_of_its_run(tmp_path: Path) -> None:
@@ -136,4 +196,4 @@ def test_a_cron_job_waits_for_the_wave_of_its_run(tmp_path: Path) -> None:
 
     plan = planned(tmp_path, [*nodes, *service, cron, job, pod], "--wave-nodes", 1)
 
-    assert "of each wave between two runs" in notes(plan)[1]
+    assert "of each wave asks" in notes(plan)[1]

@@ -20,6 +20,8 @@ from migration.plan.search.usable_nodes import EligibleNodes
 
 _MAX_SCHEDULE: Final = 64
 """Characters of a schedule that a note shows."""
+_ONE_RUN: Final = frozenset({"Forbid", "Replace"})
+"""Values of concurrencyPolicy that leave a run out where another one has not ended."""
 _PATCH: Final = '--patch={"spec":{"suspend":true}}'
 
 
@@ -50,12 +52,20 @@ def with_cron_jobs(
         nodes = usable.get(workload.key.reference, frozenset()) | eligible.offering(workload)
         if workload.result is None:
             nodes = _taking(group, eligible)
-        if numbers := _touching(workload, nodes | _own_nodes(group), waves):
+        nodes |= _own_nodes(group)
+        if numbers := _touching(workload, nodes, waves):
             which = f"wave {', '.join(map(str, numbers))}"
             if len(numbers) == len(waves):
                 which = "each wave"
+            last = numbers[-1]
+            remaining = _remaining(nodes, waves, last)
+            is_served = workload.outcome is Outcome.NATIVE or any(
+                eligible.offers((key,), remaining) for key in workload.keys
+            )
             notes.setdefault(numbers[0], []).append(
-                _note(workload, schedule, which, last=numbers[-1])
+                f"{workload.key.reference} starts pods with devices at {schedule}: the switch.sh of {which} asks about runs on "
+                "its nodes, or waits for their end (--job-timeout), and one that begins meanwhile "
+                f"{_course(group, last, is_served=is_served)}"
             )
     for wave in waves:
         yield replace(wave, notes=(*wave.notes, *notes.get(wave.wave, ())))
@@ -92,22 +102,48 @@ def _own_nodes(group: Workload) -> frozenset[str]:
     return frozenset(name for name in map(node_of, group.pods) if isinstance(name, str) and name)
 
 
-def _note(workload: AssessedWorkload, schedule: str, which: str, *, last: int) -> str:
-    """Return the note on a CronJob.
+def _remaining(nodes: Collection[str], waves: Iterable[Wave], last: int) -> frozenset[str]:
+    """Return those of some nodes that no wave up to a number switches."""
+    switched = (node.name for wave in waves if wave.wave <= last for node in wave.nodes)
+    return frozenset(nodes).difference(switched)
+
+
+def _course(group: Workload, last: int, *, is_served: bool) -> str:
+    """Return the course of a run that begins in a wave of its nodes, and the advice for a person.
+
+    A suspended CronJob leaves runs out as well, so to suspend it is of use only where a run fails, or never ends.
 
     Args:
-        workload: The CronJob.
-        schedule: Its schedule.
-        which: The waves that it has to wait for, as text.
-        last: The number of the last of them.
+        group: The CronJob with its pods.
+        last: The number of the last of these waves.
+        is_served: A node serves its device keys after that wave, too; only pods of after it may have claims.
+
+    Source:
+        kubernetes/kubernetes, pkg/controller/cronjob/cronjob_controllerv2.go, syncCronJob (Forbid, Replace);
+        pkg/controller/job/job_controller.go, pastActiveDeadline.
     """
-    key = workload.key
-    namespace = f"--namespace={key.namespace}"
-    suspend = shlex.join(("kubectl", "patch", "cronjob", key.name, namespace, _PATCH))
-    return (
-        f"{key.reference} starts pods with devices at {schedule}: run the switch.sh of {which} between two runs, "
-        f"or suspend it first ({suspend}) and set suspend to false after wave {last}"
-    )
+    document = group.owner.document if group.owner is not None else {}
+    spec = mapping_at(document, "spec")
+    deadline = mapping_at(spec, "jobTemplate", "spec").get("activeDeadlineSeconds")
+    policy = spec.get("concurrencyPolicy")
+    words = ("kubectl", "patch", "cronjob", group.key.name, f"--namespace={group.key.namespace}")
+    suspend = f"suspend it first ({shlex.join((*words, _PATCH))}) and set suspend to false after"
+    if isinstance(deadline, int):
+        return (
+            f"may fail, since its wait for a device counts for activeDeadlineSeconds ({deadline}): run these scripts between two runs, "
+            f"or {suspend} wave {last}"
+        )
+    if not is_served:
+        return (
+            f"waits for a free device; one of wave {last} with device keys may find none after it, and waits until its Job is "
+            f"deleted: run that script between two runs, or {suspend} it"
+        )
+    if isinstance(policy, str) and policy in _ONE_RUN:
+        return (
+            "waits for a free device; if it waits until the next one, one of both may be left out, as while a CronJob is suspended "
+            f"(concurrencyPolicy: {policy}): run these scripts between two runs where each counts"
+        )
+    return "waits for a free device: it need not be suspended"
 
 
 def _schedule(group: Workload) -> str:
