@@ -114,3 +114,5 @@ FIELD_MANAGERS: Final = {
     "helm-controller": "Flux",
 }
 """Field manager to what it is of, for those that compare a cluster with a repository."""
+EXPORTER_CLAIMS: Final = "KUBERNETES_ENABLE_DRA"
+"""The variable of NVIDIA's DCGM exporter with which it finds the pods of devices by claims."""

@@ -13,13 +13,14 @@ import msgspec
 
 from kube.api.core import PodSpec
 from kube.api.workloads import pod_path, replace_at, resolve_path
-from kube.names import FIELD_MANAGERS
+from kube.names import EXPORTER_CLAIMS, FIELD_MANAGERS
 from translation.reading.custom_workloads import embedded_pods, value_at, workload_kind
 from translation.reading.legacy_pod import READ_VARIABLES
 from translation.reading.workload_kinds import Shape, WorkloadKind
 
 _ANNOTATIONS: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
 _CONTAINER_FIELDS: Final = ("name", "image", "resources", "securityContext", "restartPolicy")
+_VARIABLES: Final = READ_VARIABLES | {EXPORTER_CLAIMS}
 _CONTAINERS: Final = ("initContainers", "containers")
 _LEFT_OUT_OF_PODS: Final = frozenset({"ephemeralContainers", "imagePullSecrets"})
 _STORAGE: Final = ("name", "emptyDir", "persistentVolumeClaim")
@@ -98,7 +99,7 @@ def _container(container: Mapping[str, Any]) -> Mapping[str, Any]:
     variables = [
         {"name": variable["name"], "value": variable.get("value", "")}
         for variable in container.get("env") or ()
-        if variable.get("name") in READ_VARIABLES
+        if variable.get("name") in _VARIABLES
     ]
     return {**kept_fields, **({"env": variables} if variables else {})}
 

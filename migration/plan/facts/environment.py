@@ -24,12 +24,9 @@ from migration.assessment.blockers import STOP_SHARING
 from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.cluster.node_devices import Source, is_replica_name
 from migration.plan.facts.device_plugins import DevicePlugins
-from migration.plan.facts.neighbours import statement_note
+from migration.plan.facts.neighbours import exporter_notes, statement_note
 from migration.plan.facts.selecting import selecting_notes
-from migration.plan.facts.vendors import (
-    hami_notes,
-    is_koordlet,
-)
+from migration.plan.facts.vendors import hami_notes, is_koordlet
 from migration.plan.model.plan import Held, Plan, Wave, is_name
 from translation.cluster.component_statements import Component, Statement, Topic, statements_about
 from translation.model.intents import Vocabulary
@@ -308,6 +305,7 @@ def environment_notes(
     yield from hami_notes(wave, earlier, nodes_by_use.hami)
     yield from _koordlet_notes(wave, objects)
     yield from selecting_notes(plan, wave, objects)
+    yield from exporter_notes(wave, earlier, objects)
     yield from _autoscaler_notes(plan, wave, _autoscaler_release(objects), nodes_by_use)
     labels: dict[str, str] = {}
     for node in wave.nodes:

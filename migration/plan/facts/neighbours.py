@@ -1,8 +1,14 @@
-"""Notes on autoscalers and queues beside a migration, with an action for each statement. Pure."""
+"""Notes on autoscalers, queues and exporters beside a migration, with an action for each statement. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from kube.api.workloads import DAEMON_SET
+from kube.manifests.source import SourceObject
+from kube.names import EXPORTER_CLAIMS
+from migration.cluster.evidence import controller_kind, list_at, mapping_at
+from migration.plan.facts.vendors import NVIDIA
+from migration.plan.model.plan import Wave
 from translation.cluster.component_statements import Component, Statement, Topic
 
 _KEEP_NODES: Final = "count on no new node of its pools for these pods: keep as many as they need, or add nodes by hand"
@@ -37,6 +43,18 @@ _ACTIONS: Final[Mapping[tuple[Component, Topic], str]] = {
     ),
 }
 
+_EXPORTER: Final = "dcgm-exporter"
+_EXPORTER_NOTE: Final = (
+    "{} gives metrics of a DRA driver's devices no pod and no namespace unless it has {}=true and may read ResourceSlices "
+    "(dcgm-exporter pull request 501): until then autoscalers, dashboards and bills by pod see nothing of switched nodes; {}, and "
+    "look at a pod's metrics after it"
+)
+_OF_OPERATOR: Final = (
+    "set the variable in dcgmExporter.env of ClusterPolicy before this wave, give its ServiceAccount the right to get, list and "
+    "watch ResourceSlices"
+)
+_OF_CHART: Final = "set it before this wave (in the exporter's chart kubernetesDRA.enabled=true)"
+
 
 def statement_note(statement: Statement) -> str:
     """Return a note with a statement, its source, and the action.
@@ -48,3 +66,42 @@ def statement_note(statement: Statement) -> str:
     """
     action = _ACTIONS.get((statement.component, statement.topic), "")
     return f"{statement.sentence} [{statement.source}]{f': {action}' if action else ''}"
+
+
+def exporter_notes(
+    wave: Wave, earlier: Iterable[Wave], objects: Iterable[SourceObject]
+) -> Iterator[str]:
+    """Yield a note on each DCGM exporter without claims, for the first wave with nodes of NVIDIA's DRA driver."""
+    if not _has_nvidia(wave) or any(map(_has_nvidia, earlier)):
+        return
+    for source in objects:
+        if source.kind == DAEMON_SET and _is_exporter(source) and not _reads_claims(source):
+            way = _OF_OPERATOR if controller_kind(source.document) == "ClusterPolicy" else _OF_CHART
+            name = f"{source.kind}/{source.namespace or 'default'}/{source.name}"
+            yield _EXPORTER_NOTE.format(name, EXPORTER_CLAIMS, way)
+
+
+def _has_nvidia(wave: Wave) -> bool:
+    return any(NVIDIA in node.devices for node in wave.nodes)
+
+
+def _is_exporter(source: SourceObject) -> bool:
+    """Return True if a DaemonSet is a DCGM exporter, by its name or an image."""
+    images = (str(mapping_at(container).get("image")) for container in _containers(source))
+    return any(_EXPORTER in text for text in (source.name, *images))
+
+
+def _reads_claims(source: SourceObject) -> bool:
+    variables = (
+        mapping_at(variable)
+        for container in _containers(source)
+        for variable in list_at(container, "env")
+    )
+    return any(
+        variable.get("name") == EXPORTER_CLAIMS and variable.get("value") == "true"
+        for variable in variables
+    )
+
+
+def _containers(source: SourceObject) -> Sequence[object]:
+    return list_at(source.document, "spec", "template", "spec", "containers")
