@@ -36,6 +36,7 @@ from cli.runbooks.wave_runbook import (
     switch_script,
 )
 from findings.text import count_text, join_names, printable, reference_text
+from migration.cluster.remaining import remaining_texts
 from migration.plan.facts.environment import in_repository
 from migration.plan.facts.vendors import NVIDIA, unmap_command
 from migration.plan.facts.work import describe_work
@@ -122,6 +123,9 @@ def readme(plan: Plan, inputs: Iterable[str] = ()) -> str:
     lines += _readme_notes(plan)
     lines += _readme_quotas(plan)
     lines += _readme_work(plan)
+    if remaining := tuple(remaining_texts(plan.remaining)):
+        lines += ["", "What translation.keep leaves with its device plugin:", ""]
+        lines += [f"- {_cell(text)}" for text in remaining]
     if plan.held:
         lines += ["", "Not part of any wave:", ""]
         names: dict[tuple[str, str], list[str]] = {}

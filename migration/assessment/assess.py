@@ -78,6 +78,7 @@ from migration.cluster.node_devices import (
     read_nodes,
     unknown_device_keys,
 )
+from migration.cluster.remaining import Remaining, find_remaining
 from migration.cluster.workloads import group_workloads
 from rules.context.inventory import Inventory
 from translation.cluster.component_statements import Component
@@ -112,6 +113,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
         drain_stops: The PodDisruptionBudgets that would stop drains of nodes with devices of a legacy system.
         wide_mappings: The mappings to take back, as in `AssessedCluster`.
         out_of_service: Nodes with devices that take no pods, to `cordoned` or `not ready`.
+        remaining: The nodes and workloads that stay with their device plugin.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -130,6 +132,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     drain_stops: tuple[DrainStop, ...] = ()
     wide_mappings: tuple[WideMapping, ...] = ()
     out_of_service: Mapping[str, str] = {}
+    remaining: Remaining = Remaining()
 
     def totals(self) -> dict[str, int]:
         """Return the number of workloads of each outcome."""
@@ -323,6 +326,7 @@ def complete_assessment(
         quotas_left=cluster.quotas_left,
         replaced_lines=cluster.replaced_lines,
         unknown_devices=cluster.unknown_devices,
+        remaining=cluster.remaining,
         wide_mappings=cluster.wide_mappings,
     )
 
@@ -377,8 +381,12 @@ def assess_cluster(
     views, _ = decode_objects(objects, STATE_KINDS, namespace)
     state = build_state(views)
     kept_names = kept_device_keys(profiles, options)
+    groups = group_workloads(objects, namespace)
+    live_nodes = [node for _, node in of_kind(views, Node)]
+    staying = find_remaining(groups, live_nodes, options.kept)
+    moving = [node for node in live_nodes if node.metadata.name not in staying.nodes]
     nodes = read_nodes(
-        [node for _, node in of_kind(views, Node)],
+        moving,
         state.slices,
         koordinator_devices(objects),
         whole_device_keys(profiles.values(), kept_names),
@@ -414,14 +422,10 @@ def assess_cluster(
     snapshot = translating_every_pod(snapshot)
     workloads = tuple(
         assessed_workload
-        for workload in group_workloads(objects, namespace)
+        for workload in groups
         for assessed_workload in [
             assess_templates(
-                workload,
-                snapshot,
-                options,
-                namespace,
-                mapped_resources,
+                *(workload, snapshot, options, namespace, mapped_resources),
                 mappable_names=mappable_names,
             )
         ]
@@ -453,13 +457,14 @@ def assess_cluster(
         state=assumed_state,
         version=version,
         replaced_lines=replaced_lines,
-        unknown_devices=unknown_device_keys(state.nodes, {node.node for node in nodes}, kept_names),
+        unknown_devices=unknown_device_keys(moving, {node.node for node in nodes}, kept_names),
         sliced=sliced,
         unserved_next=find_unserved_next(workloads, assumed_state),
         converts_quotas=converts_quotas,
         other_drivers=other_drivers({slice_.spec.driver for slice_ in state.slices}, profiles),
         chart_names=chart_names,
         name_changes=find_name_changes(workloads, assumed_state, chart_names, assumed_inventory),
+        remaining=staying,
     )
     return with_quota_lines(
         *(cluster, original_objects, profiles, options, namespace), quotas=all_quotas

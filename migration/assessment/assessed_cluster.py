@@ -11,6 +11,7 @@ from migration.assessment.claim_counts import ClaimShortage
 from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.replaced_lines import ReplacedLines
 from migration.cluster.node_devices import NodeDevices
+from migration.cluster.remaining import Remaining
 from translation.cluster.snapshot import WideMapping
 
 
@@ -42,6 +43,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
         other_drivers: Drivers with published devices that are no legacy ones: of NICs, and without a profile.
         chart_names: The foreign resource names that classes of charts map today.
         name_changes: The change of resource names by a preparation of all nodes.
+        remaining: The nodes and workloads that stay with their device plugin.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -62,3 +64,4 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     other_drivers: frozenset[str] = frozenset()
     chart_names: tuple[ChartName, ...] = ()
     name_changes: NameChanges = NameChanges({}, ())
+    remaining: Remaining = Remaining()

@@ -10,8 +10,9 @@ from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import Blocker, check_readable
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.cluster.node_devices import Source, is_replica_name
+from migration.cluster.node_devices import Source
 from migration.cluster.workloads import group_workloads
+from translation.vocabularies.nvidia import is_replica_name
 
 
 def find_residue(

@@ -30,9 +30,8 @@ from translation.vocabularies.nvidia import (
     GKE_STRATEGY,
     MIG_PREFIX,
     MIG_PRODUCT,
-    SHARED_SUFFIX,
+    is_replica_name,
 )
-from translation.vocabularies.nvidia import REPLICAS as REPLICA_NAMES
 
 PRODUCT: Final = "nvidia.com/gpu.product"
 MEMORY: Final = "nvidia.com/gpu.memory"
@@ -291,18 +290,6 @@ def with_renamed(names: Sequence[str], renamed_keys: Mapping[str, str]) -> tuple
     """
     in_pods = (name for name, own_name in sorted(renamed_keys.items()) if _matches(own_name, names))
     return tuple(dict.fromkeys((*names, *in_pods)))
-
-
-def is_replica_name(resource: str) -> bool:
-    """Return True for a resource name of replicas: devices that a plugin offers several times, under another name.
-
-    >>> is_replica_name("nvidia.com/gpu.shared"), is_replica_name("nvidia.com/mig-1g.5gb.shared")
-    (True, True)
-    >>> is_replica_name("nvidia.com/mig-1g.5gb"), is_replica_name("koordinator.sh/gpu.shared")
-    (False, False)
-    """
-    is_mig = resource.startswith(MIG_PREFIX) and resource.endswith(SHARED_SUFFIX)
-    return is_mig or resource in REPLICA_NAMES
 
 
 def unknown_device_keys(

@@ -129,7 +129,8 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     """Vocabularies and resource names that stay with their device plugin, as `[rdma, sriov, multus]` where
     GPUs move and NICs do not. A pod keeps these keys beside its claims, and gets both on one node; nothing
     aligns their devices. A resource name is one that no other vocabulary translates, as
-    `nvidia.com/sriov_rdma`. Empty: all that is known is translated."""
+    `nvidia.com/sriov_rdma`, or one of replicas, as `nvidia.com/gpu.shared`: pods keep it, and nodes that
+    offer it stay as they are. Empty: all that is known is translated."""
 
     default_gpu_owner: str = "nvidia"
     """The vocabulary that owns `nvidia.com/gpu` where nothing else in the pod says. `nvidia`, since

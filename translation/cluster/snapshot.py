@@ -31,7 +31,9 @@ from translation.profiles.profile import Profile
 from translation.profiles.resource_profiles import names_for, resource_profiles
 from translation.reading import arbiter
 from translation.reading.foreign_quotas import ForeignQuotas
+from translation.reading.kept_keys import without_names
 from translation.reading.workload_profiles import ProfileSummary
+from translation.vocabularies.nvidia import is_replica_name
 from translation.vocabularies.resources import NAME as RESOURCES
 
 DEFAULT_PROFILES: Final = {
@@ -323,7 +325,10 @@ def split_profiles(chosen_drivers: Mapping[str, str]) -> tuple[dict[str, str], d
 def vocabularies_in_force(
     options: TranslationOptions, profiles: Mapping[str, Profile]
 ) -> Mapping[str, Vocabulary]:
-    """Return the chosen vocabularies, extended by the resource names in the profiles in force."""
+    """Return the chosen vocabularies, extended by the resource names in the profiles in force.
+
+    Names of replicas that stay with their device plugin are of none.
+    """
     in_force = options.profiles.items()
     serving = resource_profiles(profiles, options.profiles)
     return _extended(
@@ -337,6 +342,7 @@ def vocabularies_in_force(
             *((RESOURCES, profile) for profile in serving),
         ),
         options.vocabularies,
+        tuple(sorted(filter(is_replica_name, options.kept))),
     )
 
 
@@ -345,10 +351,15 @@ def _extended(
     renamed_keys: tuple[tuple[str, str], ...],
     providers: tuple[tuple[str, Profile], ...],
     chosen_names: frozenset[str],
+    replica_names: tuple[str, ...],
 ) -> Mapping[str, Vocabulary]:
     # Called for every pod, and the same until a profile changes.
     extended = arbiter.extended_vocabularies(
         [(name, names_for(name, profile)) for name, profile in providers if name in chosen_names],
         dict(renamed_keys),
     )
-    return {name: vocabulary for name, vocabulary in extended.items() if name in chosen_names}
+    return {
+        name: without_names(vocabulary, replica_names)
+        for name, vocabulary in extended.items()
+        if name in chosen_names
+    }

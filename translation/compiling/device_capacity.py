@@ -11,6 +11,7 @@ from translation.compiling.device_configs import check_feature_gate
 from translation.model.intents import DeviceKind, Intent
 from translation.profiles.device_facts import Facts
 from translation.profiles.profile import DeviceProfile, Profile, Sharing
+from translation.vocabularies.nvidia import keep_setting
 
 _MEBIBYTE: Final = Quantity("1Mi")
 _MAX_SIZES: Final = 3
@@ -208,7 +209,8 @@ class CapacityCompiler:
                 "count",
                 f"{self._profile.driver} publishes no replicas of a GPU",
                 "run the driver with a number of consumable shares, or request a whole GPU (nvidia.com/gpu), or, where HAMi "
-                "serves the nodes, a share with its memory (nvidia.com/gpu with nvidia.com/gpumem)",
+                "serves the nodes, a share with its memory (nvidia.com/gpu with nvidia.com/gpumem); or leave the key "
+                f"with its device plugin ({keep_setting(self._name_of_count())})",
             )
             return {}
         if self._facts.replicas is None:
@@ -218,6 +220,12 @@ class CapacityCompiler:
                 f"no inventory shows that {self._profile.driver} publishes capacity {name}",
             )
         return {name: Quantity(1)}
+
+    def _name_of_count(self) -> str:
+        """Return the resource name that requests devices; empty if annotations do."""
+        path = self._intent.paths.get("count")
+        step = path.steps[-1] if path is not None and path.steps else None
+        return step.name if isinstance(step, Key) else ""
 
     def _through_mps(self) -> dict[str, Quantity]:
         if self._device.mps is None:

@@ -303,7 +303,8 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         table: Every name that it handles or mentions, with its outcome.
         keys: Resource names that it handles.
         key_prefixes: Prefixes of further resource names that it handles.
-        ceded: Names of these prefixes that another vocabulary handles instead; one that ends in `*` is a prefix.
+        ceded: Names of these prefixes that another vocabulary, or a device plugin, has instead; one that ends in `*` is a
+            prefix.
         foreign: Keys of other systems that it reads beside its own, to reject them.
         takes_names: Profiles may add resource names.
         companion_suffix: Suffix of names that are read only beside the name without it.

@@ -2,6 +2,9 @@
 
 from collections.abc import Collection, Iterator
 
+import msgspec
+
+from translation.model.intents import Vocabulary
 from translation.reading.arbiter import VOCABULARIES
 
 
@@ -18,3 +21,15 @@ def is_kept(key: str, kept_names: Collection[str]) -> bool:
 def find_kept(names: Collection[str], kept_names: Collection[str]) -> Iterator[str]:
     """Yield those of some resource names that stay."""
     return (name for name in names if is_kept(name, kept_names)) if kept_names else iter(())
+
+
+def without_names(vocabulary: Vocabulary, names: Collection[str]) -> Vocabulary:
+    """Return a vocabulary without some resource names of its own."""
+    own_names = [name for name in names if vocabulary.handles(name)]
+    if not own_names:
+        return vocabulary
+    return msgspec.structs.replace(
+        vocabulary,
+        keys=tuple(key for key in vocabulary.keys if key not in own_names),
+        ceded=(*vocabulary.ceded, *own_names),
+    )

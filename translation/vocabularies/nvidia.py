@@ -165,6 +165,27 @@ def translate(pod: LegacyPod) -> Translation:
     return Translation(intents=tuple(intents), findings=tuple(findings))
 
 
+def is_replica_name(resource: str) -> bool:
+    """Return True for a resource name of replicas: devices that a plugin offers several times, under another name.
+
+    >>> is_replica_name("nvidia.com/gpu.shared"), is_replica_name("nvidia.com/mig-1g.5gb.shared")
+    (True, True)
+    >>> is_replica_name("nvidia.com/mig-1g.5gb"), is_replica_name("koordinator.sh/gpu.shared")
+    (False, False)
+    """
+    is_mig = resource.startswith(MIG_PREFIX) and resource.endswith(SHARED_SUFFIX)
+    return is_mig or resource in REPLICAS
+
+
+def keep_setting(*names: str) -> str:
+    """Return the setting that leaves resource names of replicas with their device plugin.
+
+    >>> keep_setting("nvidia.com/gpu.shared")
+    'translation.keep: [nvidia.com/gpu.shared]'
+    """
+    return f"translation.keep: [{', '.join(names)}]"
+
+
 def mig_profile(resource: str) -> str | None:
     """Return the MIG profile in a resource name; None without a valid one.
 
@@ -233,7 +254,8 @@ def _unknown_profile(key: str, path: FieldPath) -> Finding:
             Code.CANNOT_EXPRESS,
             path,
             "no driver publishes time-sliced replicas of a MIG device",
-            f"request the whole MIG device, {key.removesuffix(SHARED_SUFFIX)}",
+            f"request the whole MIG device, {key.removesuffix(SHARED_SUFFIX)}; or leave the key with its device plugin "
+            f"({keep_setting(key)})",
         )
     text = key.removeprefix(MIG_PREFIX)
     misspelt = _MISSPELT_MIG.fullmatch(text)

@@ -28,6 +28,7 @@ from migration.assessment.blockers import Blocker
 from migration.assessment.replaced_lines import ReplacedLines
 from migration.assessment.residue import find_residue
 from migration.cluster.drain_stops import DrainStop
+from migration.cluster.remaining import Remaining
 from translation.cluster.snapshot import WideMapping
 
 CSV: Final = "csv"
@@ -91,6 +92,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
         wide_mappings: DeviceClasses that map a resource name of pods, and give other devices than it means; all else
             is as if they mapped nothing.
         out_of_service: Nodes with devices that take no pods, to `cordoned` or `not ready`; plan holds them.
+        remaining: The nodes and workloads that stay with their device plugin, for names of replicas in `translation.keep`.
     """
 
     kubernetes_version: str
@@ -110,6 +112,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
     drain_stops: tuple[DrainStop, ...] = ()
     wide_mappings: tuple[WideMapping, ...] = ()
     out_of_service: Mapping[str, str] = {}
+    remaining: Remaining = Remaining()
     residue: tuple[Blocker, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -174,10 +177,11 @@ def assess(documents: ClusterDocuments, output: str, *, reports_residue: bool, q
         unreadable=documents.unreadable,
         converts_quotas=quotas == CONVERTED,
     )
+    width = shutil.get_terminal_size().columns
     if output == Output.TEXT and residue is not None:
-        click.echo(format_residue(residue, shutil.get_terminal_size().columns))
+        click.echo(format_residue(residue, assessment.remaining, width))
     elif output == Output.TEXT:
-        click.echo(format_assessment(assessment, shutil.get_terminal_size().columns))
+        click.echo(format_assessment(assessment, width))
     elif output == CSV:
         click.echo(format_csv(assessment.workloads), nl=False)
     else:
@@ -262,5 +266,6 @@ def build_document(
         drain_stops=assessment.drain_stops,
         wide_mappings=assessment.wide_mappings,
         out_of_service=assessment.out_of_service,
+        remaining=assessment.remaining,
         residue=msgspec.UNSET if residue is None else tuple(residue),
     )

@@ -23,7 +23,14 @@ from cli.html.page import (
     with_code,
 )
 from cli.output.translate_text import result_paragraph
-from cli.verbs.assess.text import QUOTAS_STEP, keep_texts, mapping_texts, native_costs, next_step
+from cli.verbs.assess.text import (
+    QUOTAS_STEP,
+    keep_texts,
+    kept_texts,
+    mapping_texts,
+    native_costs,
+    next_step,
+)
 from findings.text import count_text, join_names, reference_text
 from migration.assessment.assess import DetailedAssessment
 from migration.assessment.blockers import Blocker
@@ -91,13 +98,7 @@ def format_assess_page(
         )
         if assessment.totals()[Outcome.NATIVE.value]
         else None,
-        section(
-            "Kept",
-            element(
-                "p",
-                f"translation.keep leaves {', '.join(assessment.kept)} with their device plugin.",
-            ),
-        )
+        section("Kept", *(element("p", with_code(f"{text}.")) for text in kept_texts(assessment)))
         if assessment.kept
         else None,
         section("To keep", *(element("p", with_code(text)) for text in keep_texts(assessment)))

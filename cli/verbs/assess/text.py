@@ -13,6 +13,7 @@ from migration.assessment.assess import Assessment
 from migration.assessment.blockers import Blocker
 from migration.assessment.outcomes import AssessedWorkload, Outcome, suspended_text
 from migration.assessment.replaced_lines import replaced_text
+from migration.cluster.remaining import Remaining, remaining_texts
 from translation.cluster.component_statements import NATIVE_COSTS, Component
 
 SHOWN: Final = 5
@@ -53,15 +54,24 @@ def format_assessment(assessment: Assessment, width: int) -> str:
     return "\n\n".join(part for part in (format_rows(rows, width), workloads) if part)
 
 
-def format_residue(residue: Sequence[Blocker], width: int) -> str:
-    """Format the remains of legacy systems."""
+def format_residue(residue: Sequence[Blocker], remaining: Remaining, width: int) -> str:
+    """Format the remains of legacy systems.
+
+    Args:
+        remaining: The nodes and workloads that are to stay with their device plugin.
+    """
     rows: list[Row] = []
     for entry in residue:
         text = f"{entry.message} [{entry.code}]"
         if entry.objects:
             text = f"{text}: {_some_names(entry.objects)}"
         rows += [Row(label="left", text=text), Row(label="fix", text=entry.fix)]
-    return format_rows(rows or [Row(label="left", text="nothing: legacy systems can go")], width)
+    rows += [Row(label="kept", text=text) for text in remaining_texts(remaining)]
+    if not residue:
+        stays = f", but for the device plugin of {_some_names(tuple(remaining.nodes))}"
+        text = f"nothing: legacy systems can go{stays if remaining.nodes else ''}"
+        rows.insert(0, Row(label="left", text=text))
+    return format_rows(rows, width)
 
 
 def format_csv(workloads: Iterable[AssessedWorkload]) -> str:
@@ -90,9 +100,7 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
     yield from _nodes(assessment)
     yield from _outcomes(assessment)
     yield from _losses(assessment.workloads)
-    if assessment.kept:
-        text = f"translation.keep leaves {', '.join(assessment.kept)} with their device plugin: pods keep these keys"
-        yield Row(label="kept", text=text)
+    yield from (Row(label="kept", text=text) for text in kept_texts(assessment))
     yield from (Row(label="to keep", text=text) for text in keep_texts(assessment))
     yield from (Row(label="mappings", text=text) for text in mapping_texts(assessment))
     yield from _quotas(assessment)
@@ -113,6 +121,13 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
         yield Row(label="blockers", text="none")
     if step := next_step(assessment):
         yield Row(label="next", text=step)
+
+
+def kept_texts(assessment: Assessment) -> Iterator[str]:
+    """Yield the texts on the names of `translation.keep`, and on the nodes and workloads that stay with them."""
+    if assessment.kept:
+        yield f"translation.keep leaves {', '.join(assessment.kept)} with their device plugin: pods keep these keys"
+    yield from remaining_texts(assessment.remaining)
 
 
 def keep_texts(assessment: Assessment) -> Iterator[str]:

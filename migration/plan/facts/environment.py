@@ -22,7 +22,7 @@ from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.blockers import STOP_SHARING
 from migration.cluster.evidence import list_at, mapping_at, text_map
-from migration.cluster.node_devices import Source, is_replica_name
+from migration.cluster.node_devices import Source
 from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.neighbours import exporter_notes, statement_note
 from migration.plan.facts.selecting import selecting_notes
@@ -31,6 +31,7 @@ from migration.plan.model.plan import Held, Plan, Wave, is_name
 from translation.cluster.component_statements import Component, Statement, Topic, statements_about
 from translation.model.intents import Vocabulary
 from translation.reading.claim_blind_objects import MAX_KEYS, find_named_keys
+from translation.vocabularies.nvidia import is_replica_name, keep_setting
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
@@ -486,13 +487,12 @@ def held_unknown_devices(keys_of: Mapping[str, Sequence[str]]) -> Iterator[Held]
                 object=f"Node//{name}",
                 reason=f"its device plugin offers {', '.join(keys)}, and which devices a DRA driver would publish is not "
                 "known: parts of devices by time slicing or MPS are published by none that NVIDIA has",
-                fix=STOP_SHARING,
+                fix=f"{STOP_SHARING}; or leave these nodes as they are ({keep_setting(*keys)} of the settings)",
             )
         elif is_name(name):
             yield Held(
                 object=f"Node//{name}",
                 reason=f"its device plugin offers {', '.join(keys)}, and which devices a DRA driver would publish is "
                 "not known",
-                fix="install the driver and switch the node by hand, if there is one; then plan again from a new "
-                "snapshot",
+                fix="install the driver and switch the node by hand, if there is one; then plan again from a new snapshot",
             )

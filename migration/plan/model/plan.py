@@ -8,6 +8,7 @@ import msgspec
 
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.replaced_lines import ReplacedLines
+from migration.cluster.remaining import Remaining
 from translation.cluster.snapshot import WideMapping
 
 KIND: Final = "PlanReport"
@@ -449,6 +450,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             changes for their pods. No way back takes that back, since these labels stay.
         early_rollouts: Notes on the rollouts of pods opted in before the plan, for which quotas have no room after `prepare.sh`.
         unready_nodes: The nodes with devices that were not ready, and whose devices do not count as free.
+        remaining: The nodes and workloads that stay with their device plugin, as `translation.keep` says.
     """
 
     kubernetes_version: str
@@ -482,6 +484,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     early_quotas: tuple[str, ...] = ()
     early_rollouts: tuple[str, ...] = ()
     unready_nodes: tuple[str, ...] = ()
+    remaining: Remaining = Remaining()
 
     def quota_namespaces(self, wave: Wave) -> tuple[str, ...]:
         """Return the namespaces with quotas that a wave changes, before its first drain."""

@@ -300,6 +300,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         early_quotas=early_quotas,
         early_rollouts=early_rollouts(lines.early),
         unready_nodes=tuple(sorted(prepared.unready_nodes)),
+        remaining=prepared.cluster.remaining,
     )
     plan = with_environment(
         *(plan, question.objects, vocabularies_in_force(question.options, question.profiles)),

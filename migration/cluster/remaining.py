@@ -1,0 +1,100 @@
+"""The nodes and workloads that stay with their device plugin, as `translation.keep` says of names of replicas.
+
+One plugin offers replicas and whole devices of a node, so the whole node stays, and no driver gets its devices. Pods
+with such a name keep it, and Kubernetes places them on these nodes alone, as before.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from findings.text import count_text, join_names, reference_text
+from kube.api.core import Node
+from kube.manifests.source import SourceObject
+from kube.quantity import ZERO
+from migration.cluster.device_pods import pod_of
+from migration.cluster.owners import has_template
+from migration.cluster.stopped import next_pods
+from migration.cluster.workloads import Workload
+from translation.reading.legacy_pod import containers
+from translation.vocabularies.nvidia import is_replica_name
+
+_SHOWN: Final = 5
+
+
+class Remaining(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes and workloads that stay with their device plugin.
+
+    Attributes:
+        nodes: Node to the names of replicas that its plugin offers and that stay.
+        workloads: `Kind/namespace/name` of a workload that requests such a name to its number of pods.
+    """
+
+    nodes: Mapping[str, tuple[str, ...]] = {}
+    workloads: Mapping[str, int] = {}
+
+
+def find_remaining(
+    workloads: Iterable[Workload], nodes: Iterable[Node], kept_names: Iterable[str]
+) -> Remaining:
+    """Return the nodes and workloads that stay with their device plugin.
+
+    Args:
+        kept_names: The vocabularies and resource names that stay.
+    """
+    names = frozenset(filter(is_replica_name, kept_names))
+    if not names:
+        return Remaining()
+    return Remaining(
+        nodes={
+            node.metadata.name: keys
+            for node in sorted(nodes, key=lambda node: node.metadata.name)
+            if (keys := _offered(node, names))
+        },
+        workloads={
+            workload.key.reference: workload.pod_count
+            for workload in workloads
+            if any(_requests(source, names) for source in _pods(workload))
+        },
+    )
+
+
+def remaining_texts(remaining: Remaining) -> Iterator[str]:
+    """Yield the texts on the workloads and the nodes that stay with their device plugin."""
+    if remaining.workloads:
+        names = [reference_text(name) for name in remaining.workloads]
+        pods = count_text(sum(remaining.workloads.values()), "pod")
+        verb = "keeps its keys" if len(names) == 1 else "keep their keys"
+        yield f"{join_names(names, _SHOWN)} ({pods}) {verb}, and the device plugin serves {'it' if len(names) == 1 else 'them'}"
+    if remaining.nodes:
+        offers = ", ".join(sorted({key for keys in remaining.nodes.values() for key in keys}))
+        is_one = len(remaining.nodes) == 1
+        yield (
+            f"{join_names(tuple(remaining.nodes), _SHOWN)} {'offers' if is_one else 'offer'} {offers} and "
+            f"{'stays as it is' if is_one else 'stay as they are'}: no wave has {'it' if is_one else 'them'}"
+        )
+
+
+def _offered(node: Node, names: Collection[str]) -> tuple[str, ...]:
+    amounts = node.status.allocatable or {}
+    return tuple(sorted(key for key in names if amounts.get(key, ZERO) > ZERO))
+
+
+def _pods(workload: Workload) -> Iterator[SourceObject]:
+    """Yield the pods or the template of a workload."""
+    if workload.owner is not None and has_template(workload.owner):
+        yield workload.owner
+        return
+    yield from workload.pods
+    if workload.custom is not None and not workload.pods:
+        yield from (entry.pod for entry in next_pods(workload.custom, workload.key.namespace))
+
+
+def _requests(source: SourceObject, names: Collection[str]) -> bool:
+    pod = pod_of(source)
+    return pod is not None and any(
+        container.limits.get(name, ZERO) > ZERO
+        for _, container in containers(pod)
+        for name in names
+    )

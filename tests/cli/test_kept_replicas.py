@@ -1,0 +1,203 @@
+"""`translation.keep` with names of replicas: time-sliced nodes and their pods stay with the device plugin."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from process.profiles.translation import TranslationSettings
+from testing.builders import admit, profiles, translation_snapshot
+from testing.command import drawbridge
+from testing.documents import api_object, namespace, node, resource_slice
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
+from testing.plan import document, held_objects, planned, waves
+
+SHARED: Final = "nvidia.com/gpu.shared"
+VIRTUAL: Final = "k8s.amazonaws.com/vgpu"
+MIG: Final = "nvidia.com/mig-1g.5gb.shared"
+NAMES: Final = (SHARED, VIRTUAL, MIG)
+
+
+def settings(folder: Path, *keep: str) -> tuple[str, Path]:
+    path = folder / "settings.yaml"
+    path.write_text(dump_yaml([{"translation": {"keep": list(keep)}}]))
+    return "--settings", path
+
+
+def estate(name: str = SHARED, **more: str) -> list[dict[str, Any]]:
+    """A node of whole GPUs, and one of replicas, with pods of one namespace on both."""
+    return [
+        plugin_node("gpu-0"),
+        plugin_node("gpu-1"),
+        node("ts-0", {name: "16", GPU: "0", **more}),
+        namespace("team"),
+        *workload("train", {GPU: "1"}, ["gpu-0"]),
+        *workload("notebooks", {name: "1"}, ["ts-0", "ts-0"]),
+    ]
+
+
+def assess(folder: Path, objects: list[dict[str, Any]], *options: object) -> tuple[int, Any, str]:
+    """Return the exit status, the document, and the text on one line."""
+    file = folder / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+    call = ("assess", "--snapshot", file, *options)
+    text = drawbridge(*call)
+    return (
+        text.exit_code,
+        json.loads(drawbridge(*call, "-o", "json").stdout),
+        " ".join(text.stdout.split()),
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_blocks_where_replicas_stay(tmp_path: Path, name: str) -> None:
+    """The name was rejected as one that the vocabulary nvidia translates, and its pods blocked for ever."""
+    status, answer, text = assess(tmp_path, estate(name), *settings(tmp_path, name))
+
+    assert (status, answer["blockers"], answer["unknownDevices"]) == (0, [], {})
+    assert ["Deployment/team/train"] == [entry["object"] for entry in answer["workloads"]]
+    assert answer["remaining"] == {
+        "nodes": {"ts-0": [name]},
+        "workloads": {"Deployment/team/notebooks": 2},
+    }
+    assert (
+        "kept translation.keep leaves "
+        f"{name} with their device plugin: pods keep these keys Deployment/team/notebooks (2 pods) keeps its keys, and "
+        f"the device plugin serves it ts-0 offers {name} and stays as it is: no wave has it"
+    ) in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plan_moves_the_others(tmp_path: Path, name: str) -> None:
+    plan = planned(tmp_path, estate(name), *settings(tmp_path, name), "--wave-nodes", 2)
+
+    assert {} == held_objects(plan)
+    assert ["gpu-0", "gpu-1"] == sorted(name for names, _ in waves(plan) for name in names)
+    assert {"ts-0": [name]} == document(tmp_path)["remaining"]["nodes"]
+    readme = (tmp_path / "plan" / "README.md").read_text()
+    assert f"- ts-0 offers {name} and stays as it is: no wave has it" in readme
+
+
+def test_a_node_that_offers_other_devices_beside_replicas_stays_as_a_whole(tmp_path: Path) -> None:
+    """One plugin offers both, so it leaves with both."""
+    objects = estate(MIG, **{GPU: "2", "intel.com/qat": "4"})
+    flags = settings(tmp_path, MIG)
+
+    status, answer, _ = assess(tmp_path, objects, *flags)
+    plan = planned(tmp_path, objects, *flags)
+
+    assert (status, answer["unknownDevices"]) == (0, {})
+    assert ["gpu-0", "gpu-1"] == [entry["name"] for entry in answer["nodes"]]
+    assert {} == held_objects(plan)
+    assert "ts-0" not in {name for names, _ in waves(plan) for name in names}
+
+
+def test_other_replicas_are_held_still(tmp_path: Path) -> None:
+    plan = planned(tmp_path, estate(MIG), *settings(tmp_path, SHARED))
+
+    assert {"Node//ts-0", "Namespace//team"} == held_objects(plan).keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_refusal_names_the_setting(tmp_path: Path, name: str) -> None:
+    """No fix led to an assessment without blockers and with such nodes as they are."""
+    setting = f"translation.keep: [{name}]"
+
+    status, answer, _ = assess(tmp_path, estate(name))
+    plan = planned(tmp_path, estate(name))
+
+    assert 1 == status
+    (fix,) = {entry["fix"] for entry in answer["blockers"]}
+    assert setting in fix
+    fixes = {entry["object"]: entry["fix"] for entry in plan["held"]}
+    assert setting in fixes["Node//ts-0"]
+    assert setting in fixes["Namespace//team"]
+
+
+# --- one answer, whoever is asked -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_pod_gets_one_answer(tmp_path: Path, name: str, *, is_kept: bool) -> None:
+    """The webhook, `check`, `translate`, `assess` and `plan` answer from the same setting."""
+    keep = (name,) if is_kept else ()
+    flags = settings(tmp_path, *keep)
+    spec = workload("notebooks", {name: "1"}, [])[0]["spec"]["template"]["spec"]
+    pod = api_object("Pod", "notebook", spec=spec)
+    file = tmp_path / "pod.yaml"
+    file.write_text(dump_yaml([pod]))
+    published = tmp_path / "published.yaml"
+    device = {"name": "gpu", "attributes": {"type": {"string": "gpu"}}}
+    published.write_text(dump_yaml([resource_slice(device, driver="gpu.nvidia.com", node="gpu-0")]))
+    options = TranslationSettings(keep=keep).checked_options(profiles())
+
+    after, answer = admit(pod, translation_snapshot(), options)
+    translated = drawbridge("translate", "-f", file, *flags)
+    checked = drawbridge("check", "-f", file, "--snapshot", published, *flags)
+    status, _, _ = assess(tmp_path, estate(name), *flags)
+    plan = planned(tmp_path, estate(name), *flags)
+
+    if is_kept:
+        assert (after, answer.findings) == (pod, ())
+        assert f'{name}: "1"' in translated.stdout
+        assert "resourceClaims" not in translated.stdout
+    assert is_kept is (answer.decision.value == "untouched")
+    assert is_kept is (checked.exit_code == 0), checked.stdout
+    assert is_kept is (status == 0)
+    assert is_kept is ("Namespace//team" not in held_objects(plan))
+
+
+def test_a_pod_with_gpus_beside_replicas_keeps_these(tmp_path: Path) -> None:
+    pod = api_object("Pod", "both", spec=workload("both", {**SHARE, SHARED: "1"}, [])[0]["spec"])
+    pod["spec"] = pod["spec"]["template"]["spec"]
+    options = TranslationSettings(keep=(SHARED,)).checked_options(profiles())
+
+    after, answer = admit(pod, translation_snapshot(), options)
+
+    limits = after["spec"]["containers"][0]["resources"]["limits"]
+    assert {SHARED: "1"} == limits
+    assert ["keptBesideClaims"] == [finding.code.value for finding in answer.findings]
+
+
+# --- what else reads the setting ------------------------------------------------------------------
+
+
+def test_nothing_is_left_but_what_stays(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(
+        dump_yaml([node("ts-0", {SHARED: "8"}), *workload("web", {SHARED: "1"}, ["ts-0"])])
+    )
+    call = ("assess", "--snapshot", file, "--residue")
+
+    without = drawbridge(*call)
+    result = drawbridge(*call, *settings(tmp_path, SHARED))
+
+    assert 1 == without.exit_code
+    assert 0 == result.exit_code, result.stdout
+    assert "nothing: legacy systems can go, but for the device plugin of ts-0" in " ".join(
+        result.stdout.split()
+    )
+
+
+def test_a_quota_of_replicas_that_stay_needs_no_line_for_claims(tmp_path: Path) -> None:
+    hard = {f"requests.{SHARED}": "16"}
+    quota = api_object("ResourceQuota", "gpus", "team", spec={"hard": hard})
+
+    _, without, _ = assess(tmp_path, [*estate(), quota])
+    status, answer, _ = assess(tmp_path, [*estate(), quota], *settings(tmp_path, SHARED))
+
+    assert {"ResourceQuota/team/gpus"} == without["quotasLeft"].keys()
+    assert (status, answer["quotasLeft"], answer["quotasToConvert"]) == (0, {}, [])
+
+
+def test_hami_moves_beside_replicas_that_stay(tmp_path: Path) -> None:
+    """Both names belong to GPUs of NVIDIA."""
+    objects = [*estate(), hami_node("hami-0"), *workload("share", SHARE, ["hami-0"])]
+
+    _, answer, _ = assess(tmp_path, objects, *settings(tmp_path, SHARED))
+
+    outcomes = {entry["object"]: entry["outcome"] for entry in answer["workloads"]}
+    assert {"Deployment/team/share": "translated", "Deployment/team/train": "native"} == outcomes
