@@ -31,7 +31,7 @@ from migration.assessment.device_needs import (
 from migration.assessment.outcomes import (
     AssessedWorkload,
     Outcome,
-    native_namespaces,
+    claiming_namespaces,
 )
 from migration.assessment.quota_conversion import ConvertedQuota, convert_quotas, knows_use
 from migration.assessment.replaced_lines import (
@@ -132,7 +132,7 @@ def with_quota_lines(
             *(prepared_objects, profiles, options, namespace, use),
             later_mappings={name: key for key, name in mappings.items()},
             replaced_lines=cluster.replaced_lines,
-            left_namespaces=native_namespaces(cluster.workloads),
+            namespaces=claiming_namespaces(cluster.workloads),
             absent=absent,
         )
         planned = planned_objects(objects, planned_quotas, cluster.replaced_lines, namespace)
@@ -162,15 +162,13 @@ def _with_conversions(
 ) -> AssessedCluster:
     """Return a cluster with its quotas to convert, and the lines without a counterpart."""
     own = tuple(quotas)
-    left_namespaces = native_namespaces(cluster.workloads)
+    namespaces = claiming_namespaces(cluster.workloads)
     return msgspec.structs.replace(
         cluster,
         quotas_to_convert=tuple(
             quota.object
             for quota in own
-            if cluster.converts_quotas
-            and quota.added
-            and quota.object.split("/")[1] not in left_namespaces
+            if cluster.converts_quotas and quota.added and quota.object.split("/")[1] in namespaces
         ),
         quotas_left={quota.object: quota.not_convertible for quota in own if quota.not_convertible},
     )

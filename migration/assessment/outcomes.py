@@ -235,6 +235,15 @@ def native_namespaces(workloads: Iterable[AssessedWorkload]) -> frozenset[str]:
     return frozenset(name for name, own in outcomes.items() if own == {Outcome.NATIVE})
 
 
+def claiming_namespaces(workloads: Iterable[AssessedWorkload]) -> frozenset[str]:
+    """Return the namespaces with pods that get claims of a translation; quotas of others stay."""
+    return frozenset(
+        workload.key.namespace
+        for workload in workloads
+        if workload.pod_outcome in {Outcome.TRANSLATED, Outcome.LOSSY}
+    )
+
+
 def group_with_devices(
     objects: Iterable[SourceObject], assessed: Iterable[AssessedWorkload], namespace: str
 ) -> Iterator[Workload]:

@@ -127,7 +127,7 @@ def convert_plan_quotas(
     *,
     later_mappings: Mapping[str, str],
     replaced_lines: tuple[ReplacedLines, ...],
-    left_namespaces: Collection[str] = (),
+    namespaces: Collection[str],
     absent: Collection[str] = (),
     left_lines: Collection[tuple[str, str]] = (),
     unclaimed: Mapping[str, Collection[str]] = {},
@@ -136,7 +136,7 @@ def convert_plan_quotas(
 
     Args:
         replaced_lines: The lines that a wave removes, since DeviceQuotas count both sides.
-        left_namespaces: The namespaces without pods that get claims of a translation, whose quotas stay.
+        namespaces: The namespaces with pods that get claims of a translation; quotas of others stay.
     """
     remaining = without_replaced_lines(objects, replaced_lines, namespace)
     return tuple(
@@ -148,7 +148,7 @@ def convert_plan_quotas(
             left_lines=left_lines,
             unclaimed=unclaimed,
         )
-        if quota.object.split("/")[1] not in left_namespaces
+        if quota.object.split("/")[1] in namespaces
     )
 
 

@@ -347,17 +347,15 @@ def test_amounts_are_divided_by_todays_use_wherever_it_is_known(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("limits", "mappings"), [("whole", {"gpu.nvidia.com": "nvidia.com/gpu"}), ("share", {})]
+    ("has_whole", "mappings"), [(True, {"gpu.nvidia.com": "nvidia.com/gpu"}), (False, {})]
 )
 def test_a_class_that_a_plan_has_map_the_name_of_a_line_is_named(
-    tmp_path: Path, limits: str, mappings: Mapping[str, str]
+    tmp_path: Path, mappings: Mapping[str, str], *, has_whole: bool
 ) -> None:
     """A plan's quota has no line of that class, since it would limit the same pods once more."""
-    amounts = {"whole": WHOLE, "share": SHARE}[limits]
+    workloads = [deployment("share", SHARE, 3), *([deployment("whole", WHOLE, 3)] * has_whole)]
 
-    result = convert(
-        tmp_path, quota({"requests.nvidia.com/gpu": "64"}), deployment("a", amounts, 3)
-    )
+    result = convert(tmp_path, quota({"requests.nvidia.com/gpu": "64"}), *workloads)
 
     assert mappings == json.loads(result.stdout)["mappings"]
     assert bool(mappings) is ("prepare.sh of a plan has class gpu.nvidia.com map" in result.stderr)

@@ -1,6 +1,6 @@
 """The conversion of quotas, and its notes on standard error."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -14,6 +14,7 @@ from migration.assessment.assumed import without_mappings
 from migration.assessment.capacity import absent_classes
 from migration.assessment.chart_names import NameChanges, foreign_mappings
 from migration.assessment.device_needs import devices_in_use
+from migration.assessment.outcomes import Outcome, claiming_namespaces
 from migration.assessment.quota_conversion import ConvertedQuota, Split, convert_quotas, knows_use
 from migration.assessment.replaced_lines import (
     ReplacedLines,
@@ -21,6 +22,7 @@ from migration.assessment.replaced_lines import (
     replaced_text,
     without_replaced_lines,
 )
+from migration.plan.facts.opted_in import labelled_namespaces
 from migration.quotas.convert import ConversionInput, convert_rest, convert_to
 from migration.quotas.model import QuotaConversion, Target
 from quotas.resource_quotas.scopes import devices_of_class
@@ -45,6 +47,10 @@ _LATER: Final = (
     "prepare.sh of a plan has class {name} map {key}; from then on the line of {key} counts these claims, and that of "
     "the class would limit the same pods once more: apply the quotas of the plan, or convert again after prepare.sh"
 )
+_NATIVE: Final = (
+    "no line is added, since no pod there gets claims of a translation once a plan has DeviceClasses map the names that they "
+    "request (prepare.sh), and the lines of these go on to count them; with translation.native: translate they get claims"
+)
 
 
 class QuotaDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -57,6 +63,7 @@ class QuotaDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         mappings: DeviceClass with a line here to the resource name that `prepare.sh` of a plan has it map. From then
             on the line of that name counts its claims, too, and the class needs none.
         replaced_lines: Lines that were left out, since DeviceQuotas of the cluster count them with claims already.
+        native: Quotas without further lines, since all of their namespace's pods keep the names that are counted already.
     """
 
     split: Split
@@ -64,6 +71,7 @@ class QuotaDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     conversions: tuple[QuotaConversion, ...] = ()
     mappings: Mapping[str, str] = {}
     replaced_lines: tuple[ReplacedLines, ...] = ()
+    native: tuple[str, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -116,12 +124,17 @@ def convert(
         replaced_lines = find_replaced_lines(cluster.objects, cluster.namespace)
         remaining = without_replaced_lines(cluster.objects, replaced_lines, cluster.namespace)
         cluster = msgspec.structs.replace(cluster, objects=remaining)
-    quotas = tuple(
-        convert_quotas(
-            *(cluster.objects, cluster.profiles, cluster.options, cluster.namespace),
-            cluster.usage,
-            absent=cluster.absent,
-        )
+    native = _native_namespaces(documents, assessed, changes.mappings)
+    converted = convert_quotas(
+        *(cluster.objects, cluster.profiles, cluster.options, cluster.namespace),
+        cluster.usage,
+        absent=cluster.absent,
+    )
+    quotas = tuple(_as_of_namespace(quota, native) for quota in converted)
+    unchanged = tuple(
+        quota.object
+        for quota, left in zip(converted, quotas, strict=True)
+        if len(left.added) < len(quota.added)
     )
     if target is Target.CORE:
         conversions = tuple(convert_to(target, cluster))
@@ -130,6 +143,7 @@ def convert(
             quotas=quotas,
             conversions=conversions,
             mappings=_later_mappings(changes.mappings, quotas),
+            native=unchanged,
         )
     conversions = tuple(convert_rest(quotas, cluster))
     of_quota = {entry.object: entry for entry in conversions}
@@ -145,7 +159,36 @@ def convert(
         ),
         mappings=_later_mappings(changes.mappings, quotas),
         replaced_lines=replaced_lines,
+        native=unchanged,
     )
+
+
+def _native_namespaces(
+    documents: ClusterDocuments, assessed: AssessedCluster | None, mappings: Mapping[str, str]
+) -> frozenset[str]:
+    """Return the namespaces without pods that get claims of a translation, once a plan has classes map their names.
+
+    Those that are opted in today are none: their pods get claims until then.
+
+    Args:
+        mappings: Resource name to the DeviceClass that a plan has map it.
+    """
+    if assessed is None:
+        return frozenset()
+    native = {
+        workload.key.namespace
+        for workload in assessed.workloads
+        if workload.pod_outcome is Outcome.NATIVE and not mappings.keys().isdisjoint(workload.keys)
+    }
+    opted_in = labelled_namespaces(documents.objects, "true")
+    return frozenset(native - claiming_namespaces(assessed.workloads) - opted_in)
+
+
+def _as_of_namespace(quota: ConvertedQuota, native: Collection[str]) -> ConvertedQuota:
+    """Return a quota, without further lines if the pods of its namespace keep the names that are counted."""
+    if quota.object.split("/")[1] not in native:
+        return quota
+    return msgspec.structs.replace(quota, added={}, document=None, effects=())
 
 
 def _with_rest(quota: ConvertedQuota, rest: QuotaConversion | None) -> ConvertedQuota:
@@ -215,13 +258,15 @@ def print_notes_on(
     for entry in answer.replaced_lines:
         print_line(f"note: {replaced_text(entry)}")
     _print_conversions(answer.conversions)
+    if answer.native:
+        print_line(f"note: {', '.join(answer.native)}: {_NATIVE}")
     for name, key in answer.mappings.items():
         print_line(f"note: {_LATER.format(name=name, key=key)}")
     _print_old_lines(answer.conversions)
     if any(quota.added for quota in answer.quotas):
         is_known = knows_use(documents.objects, documents.unreadable)
         _print_split(answer.split, is_known=is_known, is_given=is_split_given)
-    if not answer.replaced_lines:
+    if not answer.replaced_lines and not answer.native:
         _print_nothing(answer.quotas, answer.conversions)
 
 

@@ -17,8 +17,8 @@ from migration.assessment.device_lines import DeviceLines, LinesQuestion, find_d
 from migration.assessment.device_needs import devices_in_use
 from migration.assessment.outcomes import (
     AssessedWorkload,
+    claiming_namespaces,
     group_with_devices,
-    native_namespaces,
 )
 from migration.assessment.quota_conversion import ConvertedQuota, knows_use
 from migration.assessment.replaced_lines import convert_plan_quotas, planned_objects
@@ -295,7 +295,7 @@ def planned_quotas(
         use,
         later_mappings={name: key for key, name in mappings.items()},
         replaced_lines=cluster.replaced_lines,
-        left_namespaces=native_namespaces(cluster.workloads),
+        namespaces=claiming_namespaces(cluster.workloads),
         absent=absent_classes(cluster.workloads, cluster.state, question.profiles.values()),
         left_lines=left_lines,
         unclaimed=unclaimed_classes(
