@@ -261,6 +261,8 @@ class _Served(msgspec.Struct, frozen=True, kw_only=True):
 
 def _reasons(served: _Served, claims: Iterable[Claim]) -> Iterator[str]:
     """Yield the parts of a translated claim that the class lacks."""
+    if served.intent.replica:
+        yield from _reasons_of_replica(served)
     for claim in claims:
         spec = claim.spec["spec"]["devices"]
         if spec.get("config") and not served.configured:
@@ -269,6 +271,16 @@ def _reasons(served: _Served, claims: Iterable[Claim]) -> Iterator[str]:
             yield from _reasons_of_request(
                 served, request.get("firstAvailable") or [request["exactly"]]
             )
+
+
+def _reasons_of_replica(served: _Served) -> Iterator[str]:
+    """Yield the reasons that a class gives more than a share; without published shares nothing gets a translated claim."""
+    kind = served.profile.devices.get(served.intent.kind)
+    if not served.devices:
+        yield "nothing shows that it gives a share of a device, which the name means"
+    for device in served.devices:
+        if kind is None or kind.replicas is None or not _is_shared(device, kind.replicas):
+            yield f"gives all of device {device.id}: the name means a share of it"
 
 
 def _reasons_of_request(
@@ -316,6 +328,19 @@ def _gives_all(device: PublishedDevice, name: str, amount: object) -> bool:
         policy.default if policy is not None and policy.default is not None else capacity.value
     )
     return default >= Quantity(str(amount))
+
+
+def _is_shared(device: PublishedDevice, name: str) -> bool:
+    """Return True if a claim without amounts gets one share of a device.
+
+    Args:
+        name: The capacity of which each consumer takes one.
+    """
+    capacity = (device.device.capacity or {}).get(name)
+    if capacity is None or not device.device.allow_multiple_allocations:
+        return False
+    policy = capacity.request_policy
+    return policy is not None and policy.default == Quantity(1)
 
 
 def _expressions(alternative: Mapping[str, Any]) -> tuple[str, ...]:

@@ -18,12 +18,12 @@ from kube.api.core import Node, Pod
 from kube.api.workloads import resolve_path
 from migration.assessment.capacity import (
     MAX_ALL_PODS,
-    SERVE,
     Capacity,
     build_pods,
     build_templates,
     pods_in_parts,
     release_claims,
+    serve_fix,
     unserved_text,
     without_devices,
 )
@@ -165,14 +165,14 @@ def check_uncounted(
         ]
         for workload in workloads
     }
-    names_of: dict[str, list[str]] = {}
+    names_of: dict[tuple[str, str], list[str]] = {}
     uncounted = set(capacity.not_counted) - proposed
     for workload in without_devices(workloads, uncounted, nodes_of, keys_on):
-        text = unserved_text(workload, "pods")
-        names_of.setdefault(text, []).append(workload.key.reference)
-    for text, names in names_of.items():
+        reason = (unserved_text(workload, "pods"), serve_fix(workload))
+        names_of.setdefault(reason, []).append(workload.key.reference)
+    for (text, fix), names in names_of.items():
         message = f"{text}; plan holds them and their nodes"
-        yield Blocker(code=NOT_PLACED, message=message, fix=SERVE, objects=tuple(names))
+        yield Blocker(code=NOT_PLACED, message=message, fix=fix, objects=tuple(names))
 
 
 def check_version(version: str) -> Iterator[Blocker]:

@@ -28,6 +28,7 @@ from translation.compiling.claims import Claim
 from translation.profiles.profile import Profile
 from translation.reading.arbiter import NICS
 from translation.reading.kept_keys import find_kept
+from translation.vocabularies.nvidia import is_replica_name, keep_setting
 
 MAX_PODS: Final = 20_000
 """Pods of one workload that are placed one by one; more count as unplaced. A manifest may name any number, and
@@ -353,6 +354,16 @@ def unserved_text(workload: AssessedWorkload, pods: str = "its pods") -> str:
         pods: The words for its pods.
     """
     return _UNSERVED.format(pods, ", ".join(sorted(class_names(workload))))
+
+
+def serve_fix(workload: AssessedWorkload) -> str:
+    """Return the fix for a workload that no node would serve after its move."""
+    names = sorted(filter(is_replica_name, workload.keys))
+    return (
+        f"{SERVE}; or leave it with its device plugin ({keep_setting(*names)} of the settings)"
+        if names
+        else SERVE
+    )
 
 
 def legacy_keys(

@@ -201,3 +201,45 @@ def test_hami_moves_beside_replicas_that_stay(tmp_path: Path) -> None:
 
     outcomes = {entry["object"]: entry["outcome"] for entry in answer["workloads"]}
     assert {"Deployment/team/share": "translated", "Deployment/team/train": "native"} == outcomes
+
+
+# --- a cluster that offers nothing else -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [SHARED, VIRTUAL])
+def test_pods_of_replicas_are_no_whole_devices(tmp_path: Path, name: str) -> None:
+    """Without another GPU that is known they were native, and nothing blocked, while a plan holds all of them."""
+    objects = estate(name)[2:4] + workload("notebooks", {name: "1"}, ["ts-0"])
+
+    status, answer, _ = assess(tmp_path, objects)
+    plan = planned(tmp_path, objects)
+
+    (entry,) = answer["workloads"]
+    assert (status, entry["outcome"], entry["codes"]) == (1, "lossy", ["notPublishedByDriver"])
+    (blocker,) = answer["blockers"]
+    assert blocker["code"] == "notPlaced"
+    assert f"translation.keep: [{name}]" in blocker["fix"]
+    fixes = {entry["object"]: entry["fix"] for entry in plan["held"]}
+    assert {"Node//ts-0", "Namespace//team"} <= fixes.keys(), fixes
+    assert all(f"translation.keep: [{name}]" in fix for fix in fixes.values()), fixes
+
+
+def test_a_class_that_maps_replicas_and_gives_whole_devices_serves_none(tmp_path: Path) -> None:
+    """The webhook left such a pod to the class, while `assess` said that it would be rejected."""
+    selector = {"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}
+    spec = {"selectors": [selector], "extendedResourceName": SHARED}
+    device_class = api_object("DeviceClass", "shares", api_version="resource.k8s.io/v1", spec=spec)
+    device = {"name": "gpu", "attributes": {"type": {"string": "gpu"}}}
+    cluster = tmp_path / "published.yaml"
+    cluster.write_text(
+        dump_yaml([device_class, resource_slice(device, driver="gpu.nvidia.com", node="gpu-0")])
+    )
+    spec = workload("notebooks", {SHARED: "1"}, [])[0]["spec"]["template"]["spec"]
+    file = tmp_path / "pod.yaml"
+    file.write_text(dump_yaml([api_object("Pod", "notebook", spec=spec)]))
+
+    result = drawbridge("check", "-f", file, "--snapshot", cluster)
+
+    assert 1 == result.exit_code
+    assert "unsupportedAsPublished" in result.stdout
+    assert "mappingTooWide" in result.stdout

@@ -12,9 +12,9 @@ from kube.manifests.source import SourceObject
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import GpuParts, fix_for_parts, sizes_text, times_text
 from migration.assessment.capacity import (
-    SERVE,
     class_names,
     legacy_keys,
+    serve_fix,
     unserved_text,
     without_devices,
 )
@@ -32,7 +32,6 @@ from migration.plan.search.placement import Placer
 from migration.plan.search.stage import PodKey, Stage
 
 _RUNS_UNSERVED: Final = "pods of {} run on it, and after their move no node would serve them"
-_SERVE: Final = f"{SERVE}; then plan again from a new snapshot"
 _KEEP: Final = "leave NICs with their device plugin by translation.keep of the settings, "
 _NOT_WHOLE: Final = "it cannot move as a whole, since {} cannot move; any other Deployments and StatefulSets of it move by themselves"
 _DESELECTED: Final = "its pods select nodes by {}, which the switch of a node changes, and then no node would take them"
@@ -198,7 +197,8 @@ class Unmovable(NamedTuple):
 def unserved_workload(workload: AssessedWorkload) -> Unmovable:
     """Return a workload with running pods that no node would serve after their move."""
     # Only what stays beside other claims moves the rest.
-    fix = f"{_KEEP}{_SERVE}" if len(class_names(workload)) > 1 else _SERVE
+    serve = f"{serve_fix(workload)}; then plan again from a new snapshot"
+    fix = f"{_KEEP}{serve}" if len(class_names(workload)) > 1 else serve
     return Unmovable(workload, unserved_text(workload), _RUNS_UNSERVED, fix)
 
 
