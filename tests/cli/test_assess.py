@@ -642,19 +642,19 @@ def test_the_text_says_what_to_do_next_and_names_equal_readers_once(tmp_path: Pa
         )
         for number in range(7)
     ]
-    share = workload("Deployment", "share", SHARE)
+    share, other = (workload("Deployment", "share", SHARE) for _ in range(2))
     share["metadata"]["namespace"] = "team-0"
 
     text, free = (
         " ".join(assess(tmp_path, *objects, output="text").stdout.split())
         for objects in (
-            (*quotas, share),
+            (*quotas, share, resource_quota({f"requests.{GPU}": "8"}), other),
             (plugin_node("a"), workload("Deployment", "whole", {GPU: "1"})),
         )
     )
 
     assert "ResourceQuota/team-4/gpus and 2 more count nvidia.com/gpu, nvidia.com/gpumem" in text
-    assert "7 quotas to convert: ResourceQuota/team-0/gpus" in text
+    assert "1 quota to convert: ResourceQuota/team/gpus" in text
     assert "`drawbridge quota convert` prints" in text
     assert "translation.quota: warn admits the pods, and gives this limit up" in text
     assert "next remove what blocks, and assess a new snapshot" in text
