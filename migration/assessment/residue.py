@@ -1,9 +1,9 @@
 """The remains of legacy systems at the end of a migration."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from findings.finding import Code
 from findings.text import join_names
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
@@ -15,8 +15,20 @@ from migration.cluster.workloads import group_workloads
 from translation.vocabularies.nvidia import is_replica_name
 
 
+def has_uncounted(cluster: AssessedCluster) -> bool:
+    """Return True if ResourceQuotas have next pods of workloads rejected, as they are."""
+    return any(map(_is_uncounted, cluster.workloads))
+
+
+def _is_uncounted(workload: AssessedWorkload) -> bool:
+    """Return True if quotas alone have the next pods of a workload rejected; other errors hide theirs."""
+    is_refused = workload.pod_outcome is Outcome.REFUSED
+    return is_refused and Code.QUOTA_NOT_COUNTED.value in workload.codes
+
+
 def find_residue(
     cluster: AssessedCluster,
+    converted: AssessedCluster,
     objects: Sequence[SourceObject],
     namespace: str,
     unreadable: Iterable[str] = (),
@@ -24,12 +36,13 @@ def find_residue(
     """Find the objects that keep legacy systems from being removed, and kinds that may hide some.
 
     Args:
-        cluster: The assessed cluster.
+        cluster: The cluster, assessed by its quotas as they are.
+        converted: The same by its quotas as they would be converted; the first again if these reject no pods.
         objects: The cluster's objects.
         namespace: The namespace for objects that name none.
         unreadable: Resources that could not be read.
     """
-    return [*_hidden(objects, unreadable), *_objects(cluster, objects, namespace)]
+    return [*_hidden(objects, unreadable), *_objects(cluster, converted, objects, namespace)]
 
 
 def _hidden(objects: Iterable[SourceObject], unreadable: Iterable[str]) -> Iterator[Blocker]:
@@ -46,11 +59,12 @@ def _hidden(objects: Iterable[SourceObject], unreadable: Iterable[str]) -> Itera
 
 
 def _objects(
-    cluster: AssessedCluster, objects: Sequence[SourceObject], namespace: str
+    cluster: AssessedCluster,
+    converted: AssessedCluster,
+    objects: Sequence[SourceObject],
+    namespace: str,
 ) -> list[Blocker]:
     """Return the remaining objects by kind of residue."""
-    not_opted_in = _not_opted_in(_with_keys(cluster.workloads, objects, namespace), objects)
-    rejected = {name: names for name, names in not_opted_in.items() if names}
     residue = (
         _residue(
             "devicePluginLeft",
@@ -58,19 +72,7 @@ def _objects(
             "drawbridge plan writes the waves that switch them",
             (f"Node//{name}" for name in _legacy_nodes(cluster)),
         ),
-        _residue(
-            "namespaceNotOptedIn",
-            "namespaces have workloads with device keys, and no label that opts them in",
-            f"label them {TRANSLATE_LABEL}=true, unless the mode is OptOut",
-            (f"Namespace//{name}" for name in not_opted_in.keys() - rejected.keys()),
-        ),
-        _residue(
-            "namespaceNotOptedIn",
-            "namespaces have no label that opts them in, and workloads whose next pods would be rejected with it",
-            f"do not label them {TRANSLATE_LABEL}=true before {_names(rejected)} are gone or changed: assess "
-            "--quotas as-they-are, without --residue, tells why",
-            (f"Namespace//{name}" for name in rejected),
-        ),
+        *_not_opted_in(cluster, converted, objects, namespace),
         _residue(
             "podsWithoutClaims",
             "workloads have pods that run with device keys, and would get claims",
@@ -111,27 +113,73 @@ def _legacy_nodes(cluster: AssessedCluster) -> Iterator[str]:
 
 
 def _not_opted_in(
+    cluster: AssessedCluster,
+    converted: AssessedCluster,
+    objects: Sequence[SourceObject],
+    namespace: str,
+) -> Iterator[Blocker]:
+    """Yield the namespaces without the label by the outcome of their next pods."""
+    namespaces = _rejected_by_namespace(_with_keys(cluster.workloads, objects, namespace), objects)
+    uncounted = {name for name, own in namespaces.items() if any(map(_is_uncounted, own))}
+    rejected = {
+        workload.key
+        for own in namespaces.values()
+        for workload in own
+        if not _is_uncounted(workload)
+    }
+    yield _residue(
+        "namespaceNotOptedIn",
+        "namespaces have workloads with device keys, and no label that opts them in",
+        f"label them {TRANSLATE_LABEL}=true, unless the mode is OptOut",
+        (f"Namespace//{name}" for name, own in namespaces.items() if not own),
+    )
+    yield _residue(
+        Code.QUOTA_NOT_COUNTED.value,
+        "namespaces have no label that opts them in, and quotas by which their next pods would be rejected with it "
+        "(today already in mode OptOut, without any label)",
+        f"{_conversion(converted, uncounted)}, then label them {TRANSLATE_LABEL}=true",
+        (f"Namespace//{name}" for name in uncounted),
+    )
+    names = sorted(key.reference for key in rejected)
+    yield _residue(
+        "nextPodsRejected",
+        "namespaces have no label that opts them in, and workloads whose next pods would be rejected with it (today "
+        "already in mode OptOut, without any label)",
+        f"do not label them {TRANSLATE_LABEL}=true before {join_names(names)} are gone or changed, or have the label "
+        f'{TRANSLATE_LABEL}: "false" in their pod templates and keep their keys: assess --quotas as-they-are, without '
+        "--residue, tells why",
+        (f"Namespace//{key.namespace}" for key in rejected),
+    )
+
+
+def _rejected_by_namespace(
     workloads: Iterable[AssessedWorkload], objects: Iterable[SourceObject]
-) -> dict[str, list[str]]:
-    """Return the namespaces without the label, each with the workloads of refused pods."""
+) -> dict[str, list[AssessedWorkload]]:
+    """Return the namespaces without the label, each with the workloads of rejected pods."""
     labels = {
         source.name: _mapping(source.document.get("metadata")).get("labels")
         for source in objects
         if (source.api_version, source.kind) == ("v1", "Namespace")
     }
-    namespaces: dict[str, list[str]] = {}
+    namespaces: dict[str, list[AssessedWorkload]] = {}
     for workload in workloads:
         name = workload.key.namespace
         if _mapping(labels.get(name)).get(TRANSLATE_LABEL) != "true":
             rejected = namespaces.setdefault(name, [])
             if workload.pod_outcome is Outcome.REFUSED:
-                rejected.append(workload.key.reference)
+                rejected.append(workload)
     return namespaces
 
 
-def _names(rejected: Mapping[str, Iterable[str]]) -> str:
-    """Return the first names of workloads by namespace, for a sentence."""
-    return join_names(sorted(chain.from_iterable(rejected.values())))
+def _conversion(converted: AssessedCluster, namespaces: Collection[str]) -> str:
+    """Return the step that has the quotas of namespaces count claims."""
+    replaced = (f"ResourceQuota/{line.namespace}/{line.name}" for line in converted.replaced_lines)
+    own = {*converted.quotas_to_convert, *converted.quotas_left, *replaced}
+    names = sorted(name for name in own if name.split("/")[1] in namespaces)
+    # Lines of memory or compute have a counterpart in a DeviceQuota only.
+    left = [name for name in names if name in converted.quotas_left]
+    more = f"; with --to device for {join_names(left)}" if left else ""
+    return f"convert {join_names(names)} first (drawbridge quota convert{more})"
 
 
 def _with_keys(

@@ -10,8 +10,8 @@ import yaml
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge, translate
-from testing.documents import api_object, namespace, node, owned, ownership
-from testing.migration import GPU, SHARE, hami_node, origin, resource_slice, workload
+from testing.documents import api_object, namespace, node, owned, ownership, resource_quota
+from testing.migration import GPU, SHARE, device_quota, hami_node, origin, resource_slice, workload
 
 Objects = Sequence[Mapping[str, Any]]
 HAMI: Final = "hami-core-gpu.project-hami.io"
@@ -146,15 +146,61 @@ def test_a_namespace_whose_pods_would_be_rejected_is_not_to_be_labelled_yet(tmp_
 
     exit_code, text = residue(tmp_path, [*DONE[:2], namespace("team"), *moved(), *bad, owner, pod])
 
-    fixes = {
-        entry["objects"][0]: entry["fix"]
-        for entry in json.loads(text)["residue"]
-        if entry["code"] == "namespaceNotOptedIn"
-    }
-    assert (1, {"Namespace//other", "Namespace//team"}) == (exit_code, set(fixes))
-    assert fixes["Namespace//other"].startswith("label them")
-    assert fixes["Namespace//team"].startswith("do not label them")
-    assert "before Deployment/team/bad are gone or changed" in fixes["Namespace//team"]
+    entries = {entry["code"]: entry for entry in json.loads(text)["residue"]}
+    ready, rejected = entries["namespaceNotOptedIn"], entries["nextPodsRejected"]
+    assert (1, ["Namespace//other"]) == (exit_code, ready["objects"])
+    assert ready["fix"].startswith("label them")
+    assert ["Namespace//team"] == rejected["objects"]
+    assert rejected["fix"].startswith("do not label them")
+    assert "before Deployment/team/bad are gone or changed" in rejected["fix"]
+    assert 'drawbridge.internal/translate: "false" in their pod templates' in rejected["fix"]
+    assert "today already in mode OptOut" in rejected["message"]
+
+
+@pytest.mark.parametrize(
+    "device_quotas", [[], [device_quota({"name": GPU})]], ids=["", "DeviceQuota"]
+)
+def test_a_quota_that_counts_no_claims_is_to_be_converted_before_its_namespace_is_labelled(
+    tmp_path: Path, device_quotas: Objects
+) -> None:
+    """The advice was to change or remove sound workloads."""
+    quota = resource_quota({f"requests.{GPU}": "8"}, name="gpus")
+    objects = [*DONE[:2], namespace("team"), *moved(), quota, *device_quotas]
+
+    exit_code, text = residue(tmp_path, objects)
+
+    entries = {entry["code"]: entry for entry in json.loads(text)["residue"]}
+    assert (1, {"quotaNotCounted", "untranslatable"}) == (exit_code, set(entries))
+    entry = entries["quotaNotCounted"]
+    assert ["Namespace//team"] == entry["objects"]
+    assert entry["fix"] == (
+        "convert ResourceQuota/team/gpus first (drawbridge quota convert), then label them drawbridge.internal/translate=true"
+    )
+
+
+def test_a_line_without_a_conversion_and_a_workload_at_fault_are_told_apart(
+    tmp_path: Path,
+) -> None:
+    quota = resource_quota({f"requests.{GPU}": "8"}, name="gpus")
+    memory = resource_quota({"limits.nvidia.com/gpumem": "8000"}, name="memory")
+    bad = workload("bad", {GPU: "1.5"}, ["a"])
+    cluster = [*DONE[:2], namespace("team"), *moved(), quota]
+
+    at_fault, no_conversion = (
+        {
+            entry["code"]: entry
+            for entry in json.loads(residue(tmp_path, [*cluster, *more])[1])["residue"]
+        }
+        for more in (bad, [memory])
+    )
+
+    assert {"quotaNotCounted", "nextPodsRejected"} < at_fault.keys()
+    assert "before Deployment/team/bad are gone" in at_fault["nextPodsRejected"]["fix"]
+    assert "nextPodsRejected" not in no_conversion
+    assert (
+        "convert ResourceQuota/team/memory first (drawbridge quota convert; with --to device for ResourceQuota/team/memory), "
+        "then label"
+    ) in no_conversion["quotaNotCounted"]["fix"]
 
 
 def test_a_translated_pod_without_a_controller_is_not_left(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from migration.assessment.assess import assess_cluster as assess_nodes_and_workl
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import Blocker
 from migration.assessment.replaced_lines import ReplacedLines
-from migration.assessment.residue import find_residue
+from migration.assessment.residue import find_residue, has_uncounted
 from migration.cluster.drain_stops import DrainStop
 from migration.cluster.remaining import Remaining
 from translation.cluster.snapshot import WideMapping
@@ -207,7 +207,12 @@ def _assess(
 
 def _find_residue(documents: ClusterDocuments) -> list[Blocker]:
     cluster = _assess(assess_nodes_and_workloads, documents, converts_quotas=False)
-    return find_residue(cluster, documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
+    converted = cluster
+    if has_uncounted(cluster):
+        converted = _assess(assess_nodes_and_workloads, documents, converts_quotas=True)
+    return find_residue(
+        cluster, converted, documents.objects, DEFAULT_NAMESPACE, documents.unreadable
+    )
 
 
 def build_document(
