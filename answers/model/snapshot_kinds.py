@@ -22,6 +22,7 @@ from kube.api.urls import (
     Resource,
     own_resource,
 )
+from kube.api.workloads import pod_path
 from translation.reading.workload_kinds import BLUEPRINTS, WORKLOAD_KINDS, WorkloadKind
 
 KINDS: Final[Mapping[str, Resource]] = {
@@ -92,3 +93,16 @@ def resource_name(kind: str) -> str:
         return KINDS[kind].plural
     resource, *_ = CUSTOM_KINDS[kind]
     return f"{resource.plural}.{resource.group}"
+
+
+def _has_template(kind: str) -> bool:
+    """Return True if a kind of `ALL_KINDS` has pods or pod templates."""
+    if kind in CUSTOM_KINDS:
+        return True
+    resource = KINDS[kind]
+    version = f"{resource.group}/{resource.version}" if resource.group else resource.version
+    return pod_path(version, kind) is not None
+
+
+TEMPLATE_RESOURCES: Final = frozenset(map(resource_name, filter(_has_template, ALL_KINDS)))
+"""The resources with pods or pod templates, by their names among those that could not be read."""

@@ -188,10 +188,10 @@ def check_version(version: str) -> Iterator[Blocker]:
         )
 
 
-def check_readable(unreadable: Iterable[str]) -> Iterator[Blocker]:
+def check_readable(unreadable: Iterable[str], needed: Iterable[str] = NEEDED) -> Iterator[Blocker]:
     """Yield a blocker if required objects could not be read: the answer would be a guess."""
     missing = set(unreadable)
-    names = [name for name in NEEDED if name in missing]
+    names = [name for name in needed if name in missing]
     if names:
         yield Blocker(
             code="notReadable",

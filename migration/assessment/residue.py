@@ -3,12 +3,14 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from answers.model.snapshot_kinds import TEMPLATE_RESOURCES
 from findings.finding import Code
 from findings.text import join_names
+from kube.api.urls import NODES
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
 from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.blockers import Blocker, check_readable
+from migration.assessment.blockers import NEEDED, Blocker, check_readable
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.node_devices import Source
 from migration.cluster.workloads import group_workloads
@@ -47,9 +49,10 @@ def find_residue(
 
 def _hidden(objects: Iterable[SourceObject], unreadable: Iterable[str]) -> Iterator[Blocker]:
     """Yield the reasons that something may be left that nobody sees."""
-    blockers = list(check_readable(unreadable))
-    yield from blockers
-    if not blockers and not any(source.kind == "Node" for source in objects):
+    names = tuple(unreadable)
+    # A workload without pods, such as a suspended one, is seen by its template only.
+    yield from check_readable(names, (*NEEDED, *sorted(TEMPLATE_RESOURCES.difference(NEEDED))))
+    if NODES.plural not in names and not any(source.kind == "Node" for source in objects):
         yield Blocker(
             code="noNodes",
             message="there is no node, so nothing says who hands out devices",

@@ -74,6 +74,19 @@ def test_a_cluster_that_nobody_sees_is_not_done(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "names", [["rayclusters.ray.io"], ["deployments"], ["cronjobs", "jobs.batch.volcano.sh"]]
+)
+def test_templates_that_nobody_reads_may_be_left(tmp_path: Path, names: list[str]) -> None:
+    """A suspended RayCluster has no pod, and the answer was that legacy systems can go."""
+    exit_code, text = residue(tmp_path, [*DONE, *moved(), origin(*names, "limitranges")])
+
+    (entry,) = json.loads(text)["residue"]
+    assert (1, "notReadable") == (exit_code, entry["code"])
+    assert entry["message"].startswith(f"{', '.join(names)} could not be read")
+    assert "nothing: legacy" not in residue(tmp_path, [*DONE, origin(*names)], "text")[1]
+
+
+@pytest.mark.parametrize(
     ("objects", "code", "leftover"),
     [
         ([*DONE, *moved(), hami_node("b")], "devicePluginLeft", "Node//b"),
