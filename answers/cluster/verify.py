@@ -83,13 +83,16 @@ class VerifyAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         violations: The violations in the order of their writes, or by claim.
         unpublished: The allocated devices that nothing publishes, by claim, which are no violation; none for
             an audit log.
-        doubled_nodes: The nodes with devices that a device plugin and a DRA driver both hand out, without cordoned ones.
+        doubled_nodes: The nodes with devices that a device plugin and a DRA driver both hand out, and that new pods with
+            devices may come to.
+        cordoned_doubled_nodes: Further such nodes, which are cordoned.
     """
 
     allocations: int
     violations: tuple[Violation, ...]
     unpublished: tuple[UnpublishedDevice, ...] = ()
     doubled_nodes: tuple[str, ...] = ()
+    cordoned_doubled_nodes: tuple[str, ...] = ()
 
 
 class Verification:

@@ -59,10 +59,13 @@ def _has_claims(source: SourceObject) -> bool:
 
 
 def _has_device_keys(source: SourceObject, vocabularies: Mapping[str, Vocabulary]) -> bool:
-    """Return True if a pod requests devices, be it by a resource name that nothing here translates."""
+    """Return True if an object is a pod that requests devices, as `has_device_keys` has it."""
     pod = pod_of(source)
-    if pod is None:
-        return False
+    return pod is not None and has_device_keys(pod, vocabularies)
+
+
+def has_device_keys(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> bool:
+    """Return True if a pod requests devices, be it by a resource name that nothing here translates."""
     return any(
         is_probable_device_key(key) for _, container in containers(pod) for key in container.limits
     ) or requests_devices(legacy_pod(pod, vocabularies), vocabularies)

@@ -136,16 +136,75 @@ def test_verify_fails_for_no_node_of_one_system(
     assert 0 == result.exit_code, result.stdout
 
 
-def test_verify_has_a_note_on_a_node_of_both_that_is_cordoned(tmp_path: Path) -> None:
-    """The plan goes on without it, and `verify.sh` of each wave has to."""
+CORDONED: Final = {**plugin_node("gpu-0"), "spec": {"unschedulable": True}}
+TOLERANT: Final[Mapping[str, Any]] = {"tolerations": [{"operator": "Exists"}]}
+PINNED: Final[Mapping[str, Any]] = {
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {
+                        "matchFields": [
+                            {"key": "metadata.name", "operator": "In", "values": ["gpu-0"]}
+                        ]
+                    }
+                ]
+            }
+        }
+    }
+}
+"""The affinity by which the pod of a DaemonSet belongs to its node."""
+
+
+def verified(tmp_path: Path, objects: Objects) -> tuple[int, dict[str, Any], str]:
+    """Return the exit status of `verify`, its answer and its notes."""
     file = tmp_path / "now.yaml"
-    file.write_text(
-        dump_yaml(
-            cluster({**plugin_node("gpu-0"), "spec": {"unschedulable": True}}, published("gpu-0"))
-        )
-    )
+    file.write_text(dump_yaml(objects))
+    result = drawbridge("verify", "--snapshot", file, "-o", "json")
+    return result.exit_code, json.loads(result.stdout), result.stderr
 
-    result = drawbridge("verify", "--snapshot", file)
 
-    assert (0, True) == (result.exit_code, "nothing is wrong" in result.stdout)
-    assert "note: Node/gpu-0: a device plugin and a DRA driver both hand out" in result.stderr
+@pytest.mark.parametrize(
+    "others",
+    [
+        [],
+        workload("agent", {}, ["gpu-0"], kind="DaemonSet", **TOLERANT),
+        workload("tool", WHOLE, ["gpu-2"], **TOLERANT, nodeSelector={"disk": "ssd"}),
+        workload("tool", WHOLE, ["gpu-2"]),
+    ],
+    ids=["none", "no devices", "other nodes", "no toleration"],
+)
+def test_verify_has_a_note_on_a_node_of_both_that_is_cordoned(
+    tmp_path: Path, others: Objects
+) -> None:
+    """The plan goes on without it, and `verify.sh` of each wave has to."""
+    objects = cluster(CORDONED, published("gpu-0"), *others)
+
+    exit_code, answer, notes = verified(tmp_path, objects)
+
+    assert (0, []) == (exit_code, answer["doubledNodes"])
+    assert ["gpu-0"] == answer["cordonedDoubledNodes"]
+    assert "note: Node/gpu-0: a device plugin and a DRA driver both hand out" in notes
+    assert "those that run there may have the same one already" in notes
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        workload("tool", WHOLE, ["gpu-0"], kind="DaemonSet", **TOLERANT, **PINNED),
+        workload("tool", WHOLE, [""], kind="DaemonSet", **TOLERANT, **PINNED),
+        workload("tool", WHOLE, ["gpu-2"], **TOLERANT),
+        workload("tool", {}, ["gpu-0"], **TOLERANT, resourceClaims=[{"name": "gpu"}]),
+    ],
+    ids=["DaemonSet", "DaemonSet that waits", "Deployment elsewhere", "claims"],
+)
+def test_verify_fails_for_a_cordoned_node_that_pods_with_devices_come_to(
+    tmp_path: Path, others: Objects
+) -> None:
+    """It said that no new pod comes there, and a DaemonSet creates its pods there all the same."""
+    exit_code, answer, notes = verified(tmp_path, cluster(CORDONED, published("gpu-0"), *others))
+
+    assert (1, ["gpu-0"]) == (exit_code, answer["doubledNodes"])
+    assert [] == answer["cordonedDoubledNodes"]
+    assert "note: Node/gpu-0 is cordoned" in notes
+    assert "since they tolerate it: team/tool-" in notes

@@ -52,6 +52,7 @@ from findings.text import count_text, printable, reference_text
 from kube.client.client import Client
 from kube.errors import ConfigError, KubeError
 from migration.assessment.assumed import kept_device_keys, whole_device_keys
+from migration.assessment.doubled import DoubledNodes
 from migration.cluster.node_devices import with_renamed
 from migration.plan.checks.before import check_budgets, check_work
 from migration.plan.checks.checks import (
@@ -234,7 +235,7 @@ def _verify_allocations(
     flags: ClusterFlags,
     features: Features,
     audit_log: str | None,
-    find_doubled: Callable[[ClusterState, ClusterObjects], tuple[str, ...]],
+    find_doubled: Callable[[ClusterState, ClusterObjects], DoubledNodes],
     output: str,
 ) -> None:
     """Compare allocations, print the answer, and exit."""
@@ -257,7 +258,10 @@ def _verify_allocations(
             for logged_claim in read_claims(lines_of(audit_log))
         )
         answer = verify_history(writes, state, features)
-    answer = msgspec.structs.replace(answer, doubled_nodes=find_doubled(state, cluster_objects))
+    doubled = find_doubled(state, cluster_objects)
+    answer = msgspec.structs.replace(
+        answer, doubled_nodes=doubled.in_use, cordoned_doubled_nodes=doubled.cordoned
+    )
     if output != Output.TEXT:
         click.echo(format_document(output, msgspec.json.encode(answer), Report.VERIFY))
     else:

@@ -10,9 +10,10 @@ from cli.reading.options import translation_options
 from cli.reading.settings import SharedSettings, read_settings
 from findings.text import join_names
 from migration.assessment.assumed import kept_device_keys, whole_device_keys
-from migration.assessment.doubled import DOUBLED
-from migration.cluster.node_devices import doubled_nodes, read_nodes
+from migration.assessment.doubled import DOUBLED, DoubledNodes, find_doubled
+from migration.cluster.node_devices import read_nodes
 from process.profiles.profile_files import load_profiles
+from translation.cluster.snapshot import vocabularies_in_force
 
 
 def find_doubled_nodes(
@@ -20,10 +21,10 @@ def find_doubled_nodes(
     cluster_objects: ClusterObjects,
     profile_directory: Path | None,
     settings: str | None,
-) -> tuple[str, ...]:
+) -> DoubledNodes:
     """Return the nodes with devices that a device plugin and a DRA driver both hand out.
 
-    Those that are cordoned get a note only: no pod comes there, and a plan goes on without them.
+    Those that are cordoned get a note only, unless pods with devices tolerate it: a plan goes on without them.
 
     Args:
         state: The state of the cluster.
@@ -44,10 +45,16 @@ def find_doubled_nodes(
         profiles.values(),
         renamed_keys=options.renamed_keys,
     )
-    doubled = doubled_nodes(devices)
-    closed = {node.metadata.name for node in state.nodes if node.spec.unschedulable}
-    cordoned = [name for name in doubled if name in closed]
-    if cordoned:
-        nodes = join_names([f"Node/{name}" for name in cordoned])
-        print_line(f"note: {nodes}: {DOUBLED}; no new pod comes there while it is cordoned")
-    return tuple(name for name in doubled if name not in cordoned)
+    doubled = find_doubled(devices, state, vocabularies_in_force(options, profiles))
+    for node, pods in doubled.tolerating.items():
+        print_line(
+            f"note: Node/{node} is cordoned, and these pods with devices come there all the same, since they tolerate "
+            f"it: {join_names(pods)}; have their controllers select other nodes"
+        )
+    if doubled.cordoned:
+        nodes = join_names([f"Node/{name}" for name in doubled.cordoned])
+        print_line(
+            f"note: {nodes}: {DOUBLED}; none of today's pods with devices would come there anew while it is cordoned, "
+            "but those that run there may have the same one already"
+        )
+    return doubled
