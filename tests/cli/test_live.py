@@ -326,7 +326,7 @@ async def test_who_uses_the_devices_of_the_cluster(server: FakeApiServer, tmp_pa
     assert "pods" in answer_document.stderr
 
 
-@pytest.mark.parametrize("plural", ["resourceclaims", "resourceslices", "pods"])
+@pytest.mark.parametrize("plural", ["resourceclaims", "resourceslices", "pods", "nodes"])
 async def test_nothing_is_verified_without_what_it_depends_on(
     plural: str, server: FakeApiServer, tmp_path: Path
 ) -> None:

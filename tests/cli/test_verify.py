@@ -249,8 +249,12 @@ def test_a_log_that_cannot_be_read_ends_with_2(tmp_path: Path, text: str, expect
     assert expected in result.stderr
 
 
-def test_allocations_of_a_snapshot_without_pods_are_not_verified() -> None:
-    result = verify([*cluster({"name": "gpu-0"}), origin("pods", "jobs")])
+@pytest.mark.parametrize("resource", ["pods", "nodes"])
+def test_allocations_of_a_snapshot_without_a_needed_kind_are_not_verified(resource: str) -> None:
+    """Without nodes nobody sees those of a device plugin and a DRA driver, and nothing was wrong."""
+    read = (entry for entry in cluster({"name": "gpu-0"}) if entry["kind"] != "Node")
+
+    result = verify([*read, origin(resource, "jobs")])
 
     assert 2 == result.exit_code
-    assert "allocations cannot be verified without pods" in result.stderr
+    assert f"allocations cannot be verified without {resource}" in result.stderr

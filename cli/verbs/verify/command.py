@@ -80,8 +80,8 @@ drawbridge verify --live --wave plan/wave-1 --wait 30m
 
 SETTLE_S: Final = 10
 """The seconds for which a reservation may outlive its pod."""
-NEEDED: Final = frozenset({"resourceclaims", "resourceslices", "pods"})
-"""Resources without which nothing can be said about allocations."""
+NEEDED: Final = frozenset({"resourceclaims", "resourceslices", "pods", "nodes"})
+"""Resources without which nothing can be said about allocations, and about nodes of two systems."""
 
 
 NODE_KINDS: Final = ("Node", "ResourceSlice", "DeviceTranslationProfile")
