@@ -20,12 +20,15 @@ DRIVER: Final = daemon_set(
 )
 
 
-def estate(labels: Mapping[str, str] = {}, switched: int = 0) -> list[dict[str, Any]]:
+def estate(
+    labels: Mapping[str, str] = {}, switched: int = 0, labelled: str = ""
+) -> list[dict[str, Any]]:
     """Two namespaces, each with pods on two nodes of its own.
 
     Args:
         labels: Namespace to the value of its label.
         switched: The number of nodes that are switched already.
+        labelled: The namespace whose pod template has the label.
     """
     objects: list[dict[str, Any]] = [DRIVER]
     for number in range(4):
@@ -37,10 +40,19 @@ def estate(labels: Mapping[str, str] = {}, switched: int = 0) -> list[dict[str, 
         objects.append(node)
     for number, name in enumerate(POOLS):
         objects.append(namespace(name, {TRANSLATE_LABEL: labels[name]} if name in labels else {}))
-        objects += workload(
+        owner, pod = workload(
             *("web", SHARE, [f"hami-{2 * number + 1}"]), namespace=name, nodeSelector={"pool": name}
         )
+        objects += [with_label(owner) if name == labelled else owner, pod]
     return objects
+
+
+def with_label(owner: dict[str, Any]) -> dict[str, Any]:
+    """Return a workload with the label on its pod template, as the patches of a wave give it."""
+    template = owner["spec"]["template"]
+    labels = {**template["metadata"]["labels"], TRANSLATE_LABEL: "true"}
+    template = {**template, "metadata": {**template["metadata"], "labels": labels}}
+    return {**owner, "spec": {**owner["spec"], "template": template}}
 
 
 def early_namespaces(tmp_path: Path, objects: Objects, wave: int) -> dict[str, str]:
@@ -54,7 +66,7 @@ def early_namespaces(tmp_path: Path, objects: Objects, wave: int) -> dict[str, s
     [
         (1, {}, {}),
         (1, {"ml": "true"}, {"ml": ("true", 1)}),
-        (1, {"team": "selected"}, {"team": ("selected", 3)}),
+        (1, {"team": "selected"}, {}),
         (1, {"ml": "true", "team": "true"}, {"ml": ("true", 1), "team": ("true", 3)}),
         (1, {"team": "false"}, {}),
         (3, {"ml": "true"}, {}),
@@ -80,6 +92,21 @@ def test_a_label_before_its_wave_is_named(
         for name, (value, number) in early.items()
     }
     assert expected == named
+
+
+def test_a_label_that_selects_pods_is_early_for_those_with_theirs(tmp_path: Path) -> None:
+    """New pods were said to get claims, and none of them had the label."""
+    planned(tmp_path, estate(), "--wave-nodes", 1)
+
+    other = early_namespaces(tmp_path, estate({"team": "selected"}, 0, "ml"), 1)
+    own = early_namespaces(tmp_path, estate({"team": "selected"}, 0, "team"), 1)
+
+    assert {} == other
+    assert ["Namespace//team"] == list(own)
+    assert own["Namespace//team"].startswith(
+        f"label {TRANSLATE_LABEL} is selected already, before wave 3 opts it in: new pods of Deployment/team/web, which have "
+        "this label with true, get claims before the nodes for these are switched; set it back"
+    )
 
 
 def test_a_wave_without_nodes_may_have_its_labels(tmp_path: Path) -> None:
@@ -118,6 +145,7 @@ def test_a_namespace_in_parts_has_the_label_of_its_last_wave(
     plan = planned(tmp_path, [*nodes, *work, namespace("ml")], "--wave-nodes", 1)
     assert [[], [], ["ml"], []] == [entry["namespaces"] for entry in plan["waves"]]
 
+    work = [with_label(entry) if entry["kind"] == "Deployment" else entry for entry in work]
     now = [*nodes, *work, namespace("ml", {TRANSLATE_LABEL: value})]
     early = early_namespaces(tmp_path, now, wave)
 

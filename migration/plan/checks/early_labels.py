@@ -7,14 +7,16 @@ import shlex
 from collections.abc import Iterator
 from typing import Final
 
+from findings.text import join_names
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.cluster.evidence import text_map
 from migration.plan.checks.checks import Check, ClusterView, failed_check
+from migration.plan.facts.opted_in import opted_in_workloads
 from migration.plan.model.plan import Plan, Wave
 
 _EARLY: Final = (
-    f"label {TRANSLATE_LABEL} is {{}} already, before wave {{}} opts it in: new pods get claims before the nodes for these are "
-    "switched; set it back ({}; in your repository if it is there), or plan again from a new snapshot"
+    f"label {TRANSLATE_LABEL} is {{}} already, before wave {{}} opts it in: new pods{{}} get claims before the nodes for these "
+    "are switched; set it back ({}; in your repository if it is there), or plan again from a new snapshot"
 )
 _RANKS: Final = {TRANSLATE_SELECTED: 1, "true": 2}
 """The values that opt in; the second one opts in more pods."""
@@ -22,6 +24,8 @@ _RANKS: Final = {TRANSLATE_SELECTED: 1, "true": 2}
 
 def check_early_labels(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
     """Yield a failed check for each namespace that has more pods opted in than before its next wave.
+
+    Where its label selects pods by theirs, that takes a pod template, or a pod, with the label.
 
     Args:
         plan: The whole plan.
@@ -39,9 +43,16 @@ def check_early_labels(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Ch
         if later is wave and (not wave.nodes or value != _label_of(wave, namespace)):
             continue
         former = later.former_labels.get(namespace)
-        if _RANKS.get(str(value), 0) > _RANKS.get(str(former), 0):
-            message = _EARLY.format(value, later.wave, _former_label(namespace, former))
-            yield failed_check(f"Namespace//{namespace}", message)
+        if _RANKS.get(str(value), 0) <= _RANKS.get(str(former), 0):
+            continue
+        own_pods = ""
+        if value == TRANSLATE_SELECTED:
+            names = opted_in_workloads(view.groups.values(), namespace)
+            if not names:
+                continue
+            own_pods = f" of {join_names(names)}, which have this label with true,"
+        message = _EARLY.format(value, later.wave, own_pods, _former_label(namespace, former))
+        yield failed_check(f"Namespace//{namespace}", message)
 
 
 def _label_of(wave: Wave, namespace: str) -> str:

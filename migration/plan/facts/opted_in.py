@@ -95,6 +95,19 @@ def opted_out_workloads(groups: Iterable[Workload]) -> frozenset[str]:
     )
 
 
+def opted_in_workloads(groups: Iterable[Workload], namespace: str) -> list[str]:
+    """Return the workloads of a namespace with the label on their pods that opts in, as `Kind/namespace/name`."""
+    return [
+        group.key.reference
+        for group in groups
+        if group.key.namespace == namespace
+        and any(
+            mapping_at(pod, "metadata", "labels").get(TRANSLATE_LABEL) == "true"
+            for pod in _new_pods(group)
+        )
+    ]
+
+
 def namespaces_with_claims(
     groups: Iterable[Workload], with_keys: Collection[str]
 ) -> frozenset[str]:
