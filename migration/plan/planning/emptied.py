@@ -171,17 +171,15 @@ def _notes(
 def _memory_notes(
     emptied: Iterable[str], courses: Mapping[str, frozenset[Course]]
 ) -> Iterator[str]:
-    """Yield a note on the workloads of other projects that lose all their pods, but for those that a script asks about."""
-    names = [
-        reference
-        for reference in emptied
-        if reference.partition("/")[0] not in _KINDS and Course.ASKS not in courses[reference]
-    ]
+    """Yield a note on the notebooks that lose their pods, but for those that a script asks about.
+
+    Other workloads of other projects mostly serve, such as a Rollout or an InferenceService, and nobody works in their pods.
+    """
+    names = [name for name in emptied if _is_notebook(name) and Course.ASKS not in courses[name]]
     if names:
-        kernel = ", as the kernel of a notebook" if any(map(_is_notebook, names)) else ""
         yield (
-            f"pods of {_names(names)} end with these drains, and come again without what they had in memory{kernel}: "
-            "tell their users first"
+            f"pods of {_names(names)} end with these drains, and come again without what they had in memory, as the kernel "
+            "of a notebook: tell their users first"
         )
 
 
