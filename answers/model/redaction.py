@@ -1,24 +1,57 @@
 """The part of an object that a snapshot of a cluster keeps. Pure.
 
 Commands read devices, not applications: command lines, environment variables, probes and the history
-of `kubectl apply`, in all of which people keep passwords, are left out. Of an object of another project only those fields
-of its spec and status stay that its next pods, their number and its end are read from.
+of `kubectl apply`, in all of which people keep passwords, are left out. Of annotations, in which tools keep whole
+manifests, only those stay that something reads. Of an object of another project only those fields of its spec and
+status stay that its next pods, their number and its end are read from.
 """
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from kube.api.core import PodSpec
+from kube.api.network_attachments import RESOURCE_NAME
 from kube.api.workloads import pod_path, replace_at, resolve_path
-from kube.names import EXPORTER_CLAIMS, FIELD_MANAGERS
+from kube.names import EXPORTER_CLAIMS, FIELD_MANAGERS, GROUP
+from quotas.gates.groups import ANNOTATIONS as GROUP_ANNOTATIONS
+from translation.model.device_families import FAMILIES
+from translation.model.keys import ANY, Place, names
+from translation.reading.arbiter import VOCABULARIES
 from translation.reading.custom_workloads import embedded_pods, value_at, workload_kind
-from translation.reading.legacy_pod import READ_VARIABLES
+from translation.reading.legacy_pod import READ_ANNOTATIONS, READ_VARIABLES
 from translation.reading.workload_kinds import Shape, WorkloadKind
 
-_ANNOTATIONS: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
+_FAMILY_ANNOTATIONS: Final = tuple(name for family in FAMILIES for name in family.annotations)
+_ANNOTATIONS: Final = frozenset(
+    {
+        *READ_ANNOTATIONS,
+        *(
+            name
+            for vocabulary in VOCABULARIES.values()
+            for name in names(vocabulary.table, Place.ANNOTATION)
+        ),
+        *GROUP_ANNOTATIONS,
+        RESOURCE_NAME,
+        # By these a plan knows what takes a change back, what may not be evicted, and the newest revision.
+        "argocd.argoproj.io/tracking-id",
+        "meta.helm.sh/release-name",
+        "meta.helm.sh/release-namespace",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict",
+        "cluster-autoscaler.kubernetes.io/scale-down-disabled",
+        "karpenter.sh/do-not-disrupt",
+        "rollout.argoproj.io/revision",
+        *(name for name in _FAMILY_ANNOTATIONS if not name.endswith(ANY)),
+    }
+)
+"""The annotations that are read."""
+_ANNOTATION_PREFIXES: Final = (
+    *(f"{GROUP}/", "resource.kubernetes.io/", "quota.scheduling.koordinator.sh/"),
+    *(name.removesuffix(ANY) for name in _FAMILY_ANNOTATIONS if name.endswith(ANY)),
+)
+"""The beginnings of others: any name of a device system may request devices."""
 _CONTAINER_FIELDS: Final = ("name", "image", "resources", "securityContext", "restartPolicy")
 _VARIABLES: Final = READ_VARIABLES | {EXPORTER_CLAIMS}
 _CONTAINERS: Final = ("initContainers", "containers")
@@ -30,6 +63,11 @@ KUBELET_DIRECTORIES: Final = ("/plugins_registry", "/kubelet")
 _PERSISTENT: Final = frozenset(
     {"claimRef", "local", "hostPath", "nodeAffinity", "volumeName", "storageClassName"}
 )
+_INNER_METADATA: Final = {
+    "CronJob": ("spec", "jobTemplate", "metadata"),
+    "ResourceClaimTemplate": ("spec", "metadata"),
+}
+"""Kind to the metadata of what its controller makes, beside that of pods."""
 _TEXTS: Final = ("name", "image", "restartPolicy")
 _POD_FIELDS: Final = frozenset(
     {
@@ -50,7 +88,9 @@ def redact(document: Mapping[str, Any]) -> Mapping[str, Any]:
     Args:
         document: The document as an API server returned it, with apiVersion and kind.
     """
-    kept_fields = {**document, "metadata": _metadata(document.get("metadata") or {})}
+    kept_fields = _with_inner_metadata(
+        {**document, "metadata": _metadata(document.get("metadata") or {})}
+    )
     if document["kind"] in {"PersistentVolume", "PersistentVolumeClaim"}:
         spec = document.get("spec") or {}
         return {**kept_fields, "spec": {key: spec[key] for key in sorted(_PERSISTENT & set(spec))}}
@@ -64,14 +104,41 @@ def redact(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return replace_at(kept_fields, path, _pod(pod)) if isinstance(pod, Mapping) else kept_fields
 
 
+def _with_inner_metadata(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an object with the metadata of the Jobs or claims that are made of it as metadata are kept."""
+    spec = document.get("spec")
+    if document["kind"] == "StatefulSet" and isinstance(spec, Mapping):
+        claims = [
+            {**claim, "metadata": _metadata(claim.get("metadata") or {})}
+            for claim in _mappings(spec.get("volumeClaimTemplates"))
+        ]
+        return (
+            {**document, "spec": {**spec, "volumeClaimTemplates": claims}} if claims else document
+        )
+    path = _INNER_METADATA.get(document["kind"], ())
+    _, metadata = resolve_path(document, path)
+    if path and isinstance(metadata, Mapping):
+        return cast(Mapping[str, Any], replace_at(document, path, _metadata(metadata)))
+    return document
+
+
 def _metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     kept_fields = {field: value for field, value in metadata.items() if field != "managedFields"}
     managers = {entry.get("manager") for entry in metadata.get("managedFields") or ()}
     if names := sorted(managers & FIELD_MANAGERS.keys()):
         kept_fields["managedFields"] = [{"manager": name} for name in names]
-    if metadata.get("annotations"):
-        kept_fields["annotations"] = _without(metadata["annotations"], _ANNOTATIONS)
+    if isinstance(annotations := metadata.get("annotations"), Mapping):
+        kept_fields["annotations"] = _read_annotations(annotations)
     return kept_fields
+
+
+def _read_annotations(annotations: Mapping[str, Any]) -> dict[str, str]:
+    """Return the annotations that something reads."""
+    return {
+        name: text
+        for name, text in annotations.items()
+        if isinstance(text, str) and (name in _ANNOTATIONS or name.startswith(_ANNOTATION_PREFIXES))
+    }
 
 
 def _pod(pod: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -182,15 +249,12 @@ def _embedded(shape: Shape, value: Mapping[str, Any]) -> dict[str, Any]:
 def _names(metadata: Any) -> dict[str, Any]:
     """Return the labels and annotations of a template."""
     fields = metadata if isinstance(metadata, Mapping) else {}
-    return {
-        field: {
-            key: text
-            for key, text in fields[field].items()
-            if isinstance(text, str) and key not in _ANNOTATIONS
-        }
-        for field in ("labels", "annotations")
-        if isinstance(fields.get(field), Mapping)
-    }
+    kept_fields: dict[str, Any] = {}
+    if isinstance(labels := fields.get("labels"), Mapping):
+        kept_fields["labels"] = _texts(labels, (*labels,))
+    if isinstance(annotations := fields.get("annotations"), Mapping):
+        kept_fields["annotations"] = _read_annotations(annotations)
+    return kept_fields
 
 
 def _custom_pod(spec: Mapping[str, Any]) -> dict[str, Any]:
