@@ -12,7 +12,7 @@ from answers.model.pod_owners import FAILED_CLAIM, FAILED_CREATE, FailedCreation
 from answers.model.unread import UnreadKind
 from cli.reading.settings import CONFIG_MAP, SharedSettings, settings_in_config_map
 from clusterstate.published_gates import project_gates
-from kube.api.meta import ApiStruct, decode, decode_pruned, prune
+from kube.api.meta import ApiStruct, decode_document, decode_pruned
 from kube.api.urls import (
     ALL_POD_GROUPS,
     ALLOCATOR_OWNERSHIPS,
@@ -58,7 +58,7 @@ class _Listed(msgspec.Struct, frozen=True, kw_only=True):
     def object(self, raw: bytes) -> SourceObject:
         """Return one item as an object that Python functions may follow to every level."""
         head = {"apiVersion": self.api_version, "kind": self.kind}
-        document = head | decode(prune(raw), dict[str, Any])
+        document = head | decode_document(raw)
         return SourceObject(document=document, source=_SOURCE, line=0)
 
     def view(self, raw: bytes) -> ViewedObject:

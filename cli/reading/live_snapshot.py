@@ -7,7 +7,7 @@ import msgspec
 
 from answers.model.redaction import redact
 from answers.model.snapshot_kinds import ALL_KINDS, CUSTOM_KINDS, KINDS, resource_name
-from kube.api.meta import ApiStruct, decode_pruned, rfc3339
+from kube.api.meta import ApiStruct, decode_document, rfc3339
 from kube.api.urls import Resource
 from kube.client.client import Client
 from kube.client.responses import decode_response
@@ -125,7 +125,7 @@ def _documents(
     """Yield the items of a page with their type, since a list leaves it out."""
     group = f"{resource.group}/" if resource.group else ""
     for raw in page:
-        document: dict[str, Any] = decode_pruned(bytes(raw), dict[str, Any])
+        document = decode_document(raw)
         yield redact(
             {"apiVersion": f"{group}{resource.version}", "kind": kind.partition(".")[0], **document}
         )

@@ -19,7 +19,7 @@ from kube.quantity import MAX_TEXT, Quantity, read_stored
 _T = TypeVar("_T")
 
 MAX_DEPTH: Final = 200
-"""Levels of nested objects and lists; the deepest schemas of real CRDs stay below 60."""
+"""Levels of nested objects and lists of a document; the deepest schemas of real CRDs stay below 60."""
 LARGE_TEXT: Final = 2**13
 """Bytes of JSON that may make so many objects that the garbage collector looks at them meanwhile: 190 KB of
 brackets take 6 ms to decode, and collections another 70."""
@@ -230,6 +230,17 @@ def decode_pruned(data: bytes, kind: type[_T]) -> _T:
         return decode(data, kind)
     except RecursionError:
         return decode(prune(data), kind)
+
+
+def decode_document(data: bytes) -> dict[str, Any]:
+    """Decode the JSON text of an object of any depth; values nested deeper than those of files may be become null.
+
+    Raises:
+        msgspec.DecodeError: As `decode`.
+    """
+    text = bytes(data)
+    is_flat = text.count(b"{") + text.count(b"[") <= MAX_DEPTH
+    return decode(text if is_flat else prune(text), dict[str, Any])
 
 
 def convert(document: object, kind: type[_T]) -> _T:

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from kube.manifests.source import MAX_DEPTH, LocatedDocument, raise_at
+from kube.api.meta import MAX_DEPTH
+from kube.manifests.source import LocatedDocument, raise_at
 
 _SPACE: Final = re.compile(r"\s+")
 
@@ -80,7 +81,7 @@ def _skip_space(characters: str, at: int) -> int:
 def check_depth(value: Any, source: str, line: int) -> Any:
     """Return the value unchanged, or raise if it is nested too deeply."""
     level = [value] if isinstance(value, dict | list) else []
-    for _ in range(MAX_DEPTH):
+    for _ in range(MAX_DEPTH + 1):
         if not level:
             return value
         level = [

@@ -12,8 +12,6 @@ MAX_BYTES: Final = 128 * 2**20
 MAX_DELIMITERS: Final = 10_000_000
 """The largest number of commas, brackets, dashes and line ends, which bounds the number of values
 before they are built. At this limit the worst YAML takes about ten seconds."""
-MAX_DEPTH: Final = 200
-"""Levels of nested mappings and sequences; the deepest schemas of real CRDs stay below 60."""
 MAX_ALIASED_NODES: Final = 100_000
 """Values that aliases may copy in one file; kubectl's limit is about four times as high."""
 STDIN: Final = "<stdin>"

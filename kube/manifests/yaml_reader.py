@@ -17,8 +17,9 @@ from yaml.events import (
     SequenceStartEvent,
 )
 
+from kube.api.meta import MAX_DEPTH
 from kube.manifests import scalars
-from kube.manifests.source import MAX_ALIASED_NODES, MAX_DEPTH, LocatedDocument, json_type, raise_at
+from kube.manifests.source import MAX_ALIASED_NODES, LocatedDocument, json_type, raise_at
 
 
 class _NotJsonError(ValueError):

@@ -1,5 +1,6 @@
 """`drawbridge snapshot` and `--live`: workloads of other projects, and the fields of each in the file."""
 
+import asyncio
 import copy
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -7,12 +8,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from click.testing import Result
 
 from answers.model.redaction import redact
 from answers.model.snapshot_kinds import ALL_KINDS, CUSTOM_KINDS, KINDS
 from cli.reading.live_snapshot import LiveSnapshot, read_snapshot
 from cli.verbs.snapshot.command import encode_snapshot
 from kube.api.urls import Resource
+from kube.client.client import Client
 from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
 from migration.cluster.stopped import has_ended, next_pods
@@ -22,10 +25,11 @@ from testing.custom_workloads import workload_of
 from testing.documents import api_object, namespace
 from testing.example_objects import store
 from testing.fake_api_server import FakeApiServer
+from testing.kubeconfig import kubeconfig_of
 from testing.migration import plugin_node, workload
 from testing.plan import planned, waves
 from translation.reading.custom_workloads import embedded_pods
-from translation.reading.workload_kinds import WORKLOAD_KINDS, WorkloadKind
+from translation.reading.workload_kinds import WORKLOAD_KIND, WORKLOAD_KINDS, WorkloadKind
 
 SECRET: Final = "hunter2"
 LIMITS: Final = {"nvidia.com/gpu": "1"}
@@ -232,6 +236,54 @@ async def test_a_kind_that_may_not_be_listed_is_a_note(
     assert "notReadable" not in {blocker["code"] for blocker in answer["blockers"]}
     assert "note: jobs.batch.volcano.sh cannot be read" in result.stderr
     assert "cannot be read" not in both.stderr
+
+
+@pytest.mark.parametrize("levels", [250, 500, 5000])
+async def test_a_deep_object_is_read_from_a_cluster_as_from_a_file(
+    levels: int, server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One nested object of any user ended each command with a traceback."""
+    job = workload_of(WORKLOAD_KIND["kubeflow.org/v1", "PyTorchJob"], POD)
+    for replica in job["spec"]["pytorchReplicaSpecs"].values():
+        replica["template"]["spec"]["schedulingGroup"] = {"x": "@"}
+    opaque = {"driver": "gpu.nvidia.com", "parameters": {"x": "@"}}
+    claim = api_object(
+        "ResourceClaim",
+        *("deep", "ml"),
+        api_version="resource.k8s.io/v1",
+        spec={
+            "devices": {
+                "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}],
+                "config": [{"opaque": opaque}],
+            }
+        },
+    )
+    store(server, cluster(job, claim))
+    request = Client._request
+
+    async def with_depth(self: Client, *args: Any, **options: Any) -> bytes:
+        text = await request(self, *args, **options)
+        return text.replace(b'"@"', b"[" * levels + b"]" * levels)
+
+    monkeypatch.setattr(Client, "_request", with_depth)
+    live = ("--live", "--kubeconfig", kubeconfig_of(server, tmp_path), "--context", "here")
+    file = tmp_path / "cluster.json"
+
+    async def run(*words: object) -> Result:
+        result = await asyncio.to_thread(drawbridge, *map(str, words))
+        assert result.exit_code in {0, 1}, result.stderr or result.exception
+        return result
+
+    await run("snapshot", "-o", file, *live[1:])
+    assessed = [
+        json.loads((await run("assess", *where, "-o", "json")).stdout)["workloads"]
+        for where in (live, ("--snapshot", file))
+    ]
+
+    assert assessed[0] == assessed[1]
+    assert "PyTorchJob/team/train" in {row["object"] for row in assessed[0]}
+    await run("assess", "--residue", *live)
+    await run("plan", *live, "-o", tmp_path / "plan")
 
 
 # --- what is kept ---------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Conversion to views: error messages, and pruning."""
 
+import json
 import time
 from typing import Any
 
@@ -7,8 +8,9 @@ import msgspec
 import pytest
 
 from kube.api.core import ResourceRequirements
-from kube.api.meta import ObjectHead, convert, decode, prune
+from kube.api.meta import MAX_DEPTH, ObjectHead, convert, decode, decode_document, prune
 from kube.client.responses import Page
+from kube.manifests.json_reader import check_depth
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,17 @@ def test_json_deeper_than_the_recursion_limit_decodes_after_prune() -> None:
     with pytest.raises(RecursionError):
         decode(text, dict[str, Any])
     assert "a" == decode(prune(text), ObjectHead).metadata.name
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH, MAX_DEPTH + 1, 5000])
+def test_a_document_is_as_deep_as_one_of_a_file(levels: int) -> None:
+    nested = "[" * (levels - 1) + "]" * (levels - 1)
+    text = f'{{"x": {nested}}}'.encode()
+
+    document = decode_document(text)
+
+    check_depth(document, "", 1)
+    assert (levels == MAX_DEPTH) == (json.dumps(document).encode() == text)
 
 
 @pytest.mark.parametrize(
