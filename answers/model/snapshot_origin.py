@@ -12,7 +12,7 @@ from kube.manifests.source import SourceObject, ViewedObject
 SNAPSHOT: Final = "Snapshot"
 """The kind of the item."""
 _NAMES: Final = frozenset(ALL_KINDS)
-_REFUSAL: Final = "the snapshot was taken by a user who may not list them"
+_REFUSAL: Final = "they could not be listed when the snapshot was taken"
 
 
 class SnapshotOrigin(ApiStruct, frozen=True, kw_only=True):
@@ -47,21 +47,21 @@ def unread_kinds(
         objects: The state of the cluster; what another file has of a kind is there.
         kinds: The kinds that the command depends on.
     """
-    present = {
-        name
-        for object_ in objects
-        for name in (object_.kind, f"{object_.kind}.{object_.api_version.partition('/')[0]}")
-    }
+    present = {_name(object_.api_version, object_.kind) for object_ in objects}
     resources = {
         resource_name(name)
-        for api_version, kind in kinds
-        # Of two projects a kind has one name, so the group stands behind it.
-        for name in (kind, f"{kind}.{api_version.partition('/')[0]}")
-        if name in _NAMES and kind not in present
+        for name in {_name(api_version, kind) for api_version, kind in kinds} - present
+        if name in _NAMES
     }
     return [
         UnreadKind(resource, _REFUSAL) for resource in origin.unreadable if resource in resources
     ]
+
+
+def _name(api_version: str, kind: str) -> str:
+    """Return the name of a kind in a snapshot, with its group for a kind of several projects."""
+    name = f"{kind}.{api_version.partition('/')[0]}"
+    return name if name in _NAMES else kind
 
 
 def find_origin(objects: Iterable[InputObject]) -> SnapshotOrigin:

@@ -11,11 +11,11 @@ from kube.api.meta import ApiStruct, decode_document, rfc3339
 from kube.api.urls import Resource
 from kube.client.client import Client
 from kube.client.responses import decode_response
-from kube.errors import Forbidden, NotFound
+from kube.errors import Forbidden, KubeError, NotFound
 
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource that the user may not list."""
+    """A resource that the user may not list, or of another project that the API server fails to list."""
 
     resource: str
     reason: str
@@ -67,14 +67,22 @@ async def read_snapshot(
     unreadable: list[Unreadable] = []
     custom = [resource for kind in kinds for resource in CUSTOM_KINDS.get(kind, ())]
     groups = {resource.group for resource in custom}
-    served = {group: await _served_versions(client, group) for group in sorted(groups)}
+    served = {
+        group: versions
+        for group in sorted(groups)
+        if (versions := await _served_versions(client, group)) is not None
+    }
     for kind in kinds:
         resources = (KINDS[kind],) if kind in KINDS else CUSTOM_KINDS[kind]
+        before = len(items)
         try:
             async for page in _pages(client, kind, resources, served):
                 items += page
                 progress(len(items))
-        except Forbidden as refusal:
+        except KubeError as refusal:
+            if not _is_left_out(kind, refusal):
+                raise
+            del items[before:]
             unreadable.append(Unreadable(resource=resource_name(kind), reason=str(refusal)))
     version = await client.version()
     return LiveSnapshot(
@@ -87,13 +95,25 @@ async def read_snapshot(
     )
 
 
-async def _served_versions(client: Client, group: str) -> frozenset[str]:
-    """Return the served versions of a group; none for an unknown group, or without an answer."""
+def _is_left_out(kind: str, refusal: KubeError) -> bool:
+    """Return True if the other kinds are read without one that cannot be listed.
+
+    The API server may fail for one kind of another project alone, such as by a webhook that converts its objects.
+    """
+    return isinstance(refusal, Forbidden) or (kind in CUSTOM_KINDS and bool(refusal.status))
+
+
+async def _served_versions(client: Client, group: str) -> frozenset[str] | None:
+    """Return the served versions of a group; none for an unknown group, None if the API server does not tell."""
     try:
         text = await client.metrics(f"/apis/{group}")
-    except (NotFound, Forbidden):
+        versions = decode_response(text.encode(), _Group).versions or ()
+    except NotFound:
         return frozenset()
-    versions = decode_response(text.encode(), _Group).versions or ()
+    except KubeError as refusal:
+        if not refusal.status:
+            raise
+        return None
     return frozenset(entry.version for entry in versions)
 
 

@@ -471,8 +471,8 @@ def test_what_a_snapshot_could_not_read_is_named(tmp_path: Path) -> None:
 
     (note,) = notes(check(RIGHT, options=("--snapshot", file)))
     assert note == (
-        "note: resourcequotas, pods cannot be read, so the answer is as if there were none: the snapshot "
-        "was taken by a user who may not list them"
+        "note: resourcequotas, pods cannot be read, so the answer is as if there were none: they "
+        "could not be listed when the snapshot was taken"
     )
     (note,) = notes(
         drawbridge("translate", "-f", "-", "--snapshot", file, stdin=dump_yaml([RIGHT]))

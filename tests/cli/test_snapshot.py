@@ -141,7 +141,7 @@ async def test_a_cluster_that_does_not_answer_leaves_the_old_file(
     server: FakeApiServer, tmp_path: Path
 ) -> None:
     (tmp_path / "cluster.json").write_text("the old one")
-    server.fail(500)
+    server.fail(500, times=100)
 
     code, stderr, file = await take_snapshot(server, tmp_path, "cluster.json")
 
