@@ -6,13 +6,15 @@ manifests, only those stay that something reads. Of an object of another project
 status stay that its next pods, their number and its end are read from.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Final, cast
 
 import msgspec
 
-from kube.api.core import PodSpec
+from answers.model.views import decode_view
+from kube.api.core import NodeAffinity, PodSpec
+from kube.api.meta import ApiStruct, LabelSelector, decode, encode
 from kube.api.network_attachments import RESOURCE_NAME
 from kube.api.workloads import pod_path, replace_at, resolve_path
 from kube.names import EXPORTER_CLAIMS, FIELD_MANAGERS, GROUP
@@ -69,17 +71,85 @@ _INNER_METADATA: Final = {
 }
 """Kind to the metadata of what its controller makes, beside that of pods."""
 _TEXTS: Final = ("name", "image", "restartPolicy")
-_POD_FIELDS: Final = frozenset(
-    {
-        *(field.encode_name for field in msgspec.structs.fields(PodSpec)),
-        *("restartPolicy", "topologySpreadConstraints", "volumes"),
-    }
-) - {"resources"}
-"""The fields that are read of the pods of other projects, whose definitions may let any other field pass."""
 _STEP_FIELDS: Final = ("nodeSelector", "schedulerName")
 _SUSPENDING: Final = (("spec", "suspend"), ("spec", "runPolicy", "suspend"))
 _STATUS_FIELDS: Final = ("phase", "state", "jobDeploymentStatus")
 _CONDITION_FIELDS: Final = ("type", "status")
+_EMPTY_DIR: Final = ("medium", "sizeLimit")
+
+
+class _PodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 PodAffinityTerm."""
+
+    label_selector: LabelSelector | None = None
+    namespace_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] | None = None
+    topology_key: str = ""
+    match_label_keys: tuple[str, ...] | None = None
+    mismatch_label_keys: tuple[str, ...] | None = None
+
+
+class _WeightedPodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 WeightedPodAffinityTerm."""
+
+    weight: int = 0
+    pod_affinity_term: _PodAffinityTerm | None = None
+
+
+class _PodAffinity(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 PodAffinity, and PodAntiAffinity."""
+
+    required: tuple[_PodAffinityTerm, ...] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[_WeightedPodAffinityTerm, ...] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class _Affinity(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 Affinity."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: _PodAffinity | None = None
+    pod_anti_affinity: _PodAffinity | None = None
+
+
+class _TopologySpreadConstraint(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 TopologySpreadConstraint."""
+
+    max_skew: int = 0
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] | None = None
+
+
+class _SchedulingGroup(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 PodSchedulingGroup."""
+
+    pod_group_name: str = ""
+
+
+class _OtherFields(ApiStruct, frozen=True, kw_only=True):
+    """The fields of a pod that `PodSpec` lacks, or has with any content."""
+
+    affinity: _Affinity | None = None
+    scheduling_group: _SchedulingGroup | None = None
+    topology_spread_constraints: tuple[_TopologySpreadConstraint, ...] | None = None
+    restart_policy: str = ""
+
+
+_FIELD_VIEWS: Final[Mapping[str, type[PodSpec | _OtherFields]]] = {
+    field.encode_name: view
+    for view in (PodSpec, _OtherFields)
+    for field in msgspec.structs.fields(view)
+    if field.encode_name not in {*_CONTAINERS, "resources"}
+}
+"""Field of a pod to the view with its type; the definitions of other projects may let anything else pass."""
 
 
 def redact(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -258,18 +328,34 @@ def _names(metadata: Any) -> dict[str, Any]:
 
 
 def _custom_pod(spec: Mapping[str, Any]) -> dict[str, Any]:
-    kept_fields = {field: content for field, content in spec.items() if field in _POD_FIELDS}
+    kept_fields = _typed(spec, _FIELD_VIEWS)
     if "resources" in spec:
         kept_fields["resources"] = _resources(spec["resources"])
-    if "volumes" in kept_fields:
-        kept_fields["volumes"] = [
-            _volume({field: part for field, part in volume.items() if _is_volume(field, part)})
-            for volume in _mappings(kept_fields["volumes"])
-        ]
+    if "volumes" in spec:
+        kept_fields["volumes"] = [*map(_custom_volume, _mappings(spec["volumes"]))]
     for field in _CONTAINERS:
-        if field in kept_fields:
-            kept_fields[field] = _custom_containers(kept_fields[field])
+        if field in spec:
+            kept_fields[field] = _custom_containers(spec[field])
     return kept_fields
+
+
+def _typed(spec: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
+    """Return some fields of a pod, each with the content that its type has; without those of other types."""
+    kept_fields: dict[str, Any] = {}
+    for field in fields:
+        if field in spec:
+            view = decode_view({field: spec[field]}, _FIELD_VIEWS[field])
+            if not isinstance(view, list):
+                kept_fields |= decode(encode(view), dict[str, Any])
+    return kept_fields
+
+
+def _custom_volume(volume: Mapping[str, Any]) -> Mapping[str, Any]:
+    own = {field: part for field, part in volume.items() if _is_volume(field, part)}
+    for field, texts in (("emptyDir", _EMPTY_DIR), ("persistentVolumeClaim", ("claimName",))):
+        if field in own:
+            own[field] = _texts(own[field], texts)
+    return _volume(own)
 
 
 def _is_volume(field: str, part: Any) -> bool:
@@ -277,7 +363,7 @@ def _is_volume(field: str, part: Any) -> bool:
 
 
 def _step(value: Mapping[str, Any]) -> dict[str, Any]:
-    kept_fields = {field: value[field] for field in _STEP_FIELDS if field in value}
+    kept_fields = _typed(value, _STEP_FIELDS)
     for field in ("container", "script"):
         if isinstance(value.get(field), Mapping):
             kept_fields[field] = _custom_container(value[field])

@@ -1,4 +1,4 @@
-"""Annotations in a snapshot."""
+"""Annotations and fields of pods in a snapshot."""
 
 import json
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from migration.plan.facts.work import SAFE_TO_EVICT
 from testing.custom_workloads import workload_of
 from translation.reading.custom_workloads import embedded_pods, value_at
 from translation.reading.legacy_pod import READ_ANNOTATIONS
-from translation.reading.workload_kinds import WORKLOAD_KINDS, Shape, WorkloadKind
+from translation.reading.workload_kinds import WORKLOAD_KIND, WORKLOAD_KINDS, Shape, WorkloadKind
 from translation.vocabularies.hami.keys import NODE_REGISTER
 
 SECRET: Final = "hunter2"
@@ -108,3 +108,51 @@ def test_annotations_that_commands_read_are_kept() -> None:
     kept = redact({"apiVersion": "v1", "kind": "Node", "metadata": {"annotations": notes}})
 
     assert notes == kept["metadata"]["annotations"]
+
+
+def test_fields_of_the_next_pods_keep_what_their_types_have() -> None:
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "later"}}}
+    required, preferred = (
+        f"{word}DuringSchedulingIgnoredDuringExecution" for word in ("required", "preferred")
+    )
+    requirement = {"key": "gpu", "operator": "In", "values": ["a"]}
+    typed = {
+        "affinity": {
+            "nodeAffinity": {
+                required: {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+            },
+            "podAffinity": {required: [term]},
+            "podAntiAffinity": {preferred: [{"weight": 1, "podAffinityTerm": term}]},
+        },
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+        ],
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "overhead": {"cpu": "1"},
+        "schedulingGroup": {"podGroupName": "later"},
+        "volumes": [
+            {"name": "a", "emptyDir": {"medium": "Memory"}},
+            {"name": "b", "persistentVolumeClaim": {"claimName": "later"}},
+        ],
+    }
+    plain = {"nodeSelector": {"disk": "fast"}, "schedulerName": "other", "priority": 7}
+    wrong = {"nodeSelector": {"disk": [SECRET]}, "schedulerName": [SECRET], "priority": SECRET}
+
+    def kept(own: Mapping[str, Any]) -> Mapping[str, Any]:
+        document = workload_of(WORKLOAD_KIND["kubeflow.org/v1", "PyTorchJob"], {**POD, **own})
+        spec = redact(document)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+        return {field: value for field, value in spec.items() if field != "containers"}
+
+    assert {**typed, **plain} == kept({**typed, **plain})
+    assert typed == kept({**with_more(typed), **wrong})
+
+
+def with_more(value: Any) -> Any:
+    """Return a document with a secret in each object but those of labels and amounts."""
+    if isinstance(value, list):
+        return [*map(with_more, value)]
+    if not isinstance(value, Mapping):
+        return value
+    free = {"matchLabels", "overhead"}
+    inner = {key: child if key in free else with_more(child) for key, child in value.items()}
+    return {**inner, "token": SECRET, "more": {"token": SECRET}}
