@@ -30,8 +30,10 @@ def _rolled_back(tmp_path: Path, claims: str, step: str) -> subprocess.Completed
     assert f"\ndriver_leaves {DRIVER}\n" in script(tmp_path, "rollback", number)
     answers = f"""case "$*" in
   *"get resourceclaims"*) echo "{claims}" ;;
+  *spec.nodeName=hami-0,status*) ;;
   *--all-namespaces*) echo "web-7f-1 ReplicaSet/web-7f team hami-0 translated - 7f True" ;;
   *"get namespace/team "*) printf true ;;
+  *"get pods --namespace=team "*) echo "web-7f-1 ReplicaSet/web-7f claims True" ;;
   *jsonpath=*allocatable*) echo 20 ;;
 esac"""
     return run_script(

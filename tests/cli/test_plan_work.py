@@ -962,14 +962,22 @@ def test_a_cron_job_without_a_run_uses_no_device(tmp_path: Path) -> None:
     assert {"before": 12, "after": 8} == waves[0]["freeForKeys"]
 
 
+@pytest.mark.parametrize(
+    ("deadline", "advice"),
+    [
+        (None, ": it need not be suspended"),
+        (600, "kubectl patch cronjob nightly --namespace=team "),
+    ],
+)
 @pytest.mark.parametrize("suspended", [False, True])
 def test_a_cron_job_that_starts_pods_is_named_with_its_schedule(
-    tmp_path: Path, *, suspended: bool
+    tmp_path: Path, deadline: int | None, advice: str, *, suspended: bool
 ) -> None:
     """A nightly run began in the middle of a wave, and no page had said that there is one."""
     (owner, _) = workload("nightly", {GPU: "1"}, ["gpu-0"])
     spec = {"schedule": "0 3 * * *", "timeZone": "Europe/Oslo", "suspend": suspended}
-    spec["jobTemplate"] = {"spec": {"template": owner["spec"]["template"]}}
+    run = {"template": owner["spec"]["template"], "activeDeadlineSeconds": deadline}
+    spec["jobTemplate"] = {"spec": run}
     nodes = [plugin_node(f"gpu-{number}", 4) for number in range(2)]
 
     plan = planned(tmp_path, [*nodes, api_object("CronJob", "nightly", "team", spec=spec)])
@@ -978,7 +986,7 @@ def test_a_cron_job_that_starts_pods_is_named_with_its_schedule(
     assert len(notes) == int(not suspended)
     for note in notes:
         assert note.startswith("CronJob/team/nightly starts pods with devices at 0 3 * * * Europe")
-        assert "kubectl patch cronjob nightly --namespace=team " in note
+        assert advice in note
 
 
 # --- the sizes of waves with work -----------------------------------------------------------------
