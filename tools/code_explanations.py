@@ -166,8 +166,7 @@ FIXES: Final[Mapping[str, str]] = {
     "untranslatedDeviceKey": "Keep the device plugin running, install the driver that the finding names, or write the key "
     "that it suggests.",
     "podTemplateNotRead": "None needed as long as the pods are created again, and so translated; in a migration, stop "
-    "the workload, plan again from a new snapshot, and start it after the last wave, or once one has opted its namespace in, "
-    "where it may wait for devices.",
+    "the workload, plan again from a new snapshot, and start it after the last wave.",
     "mappingTooWide": "Map the name by a DeviceClass of its own that selects only these devices.",
     "ruleInvalid": "Correct the expression as the message says.",
     "ruleNotEvaluated": "Write the expression with the parts of CEL that the API documents for devices.",

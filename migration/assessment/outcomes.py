@@ -56,10 +56,7 @@ _STOP: Final = (
     "stop it (scale it to nothing, or suspend it) or wait for its end, and plan again from a new snapshot; start it again "
     "after the last wave"
 )
-_IN_NAMESPACE: Final = (
-    ", or once a wave has set the label of its namespace to true, where it may wait for devices until a later one; label its "
-    "namespace first if no wave opts it in"
-)
+_IN_NAMESPACE: Final = ", and label its namespace first if no wave opts it in"
 
 
 class Outcome(StrEnum):
