@@ -11,7 +11,6 @@ from admission.native_mappings import MappableNames
 from allocator.cluster.cluster import Cluster
 from allocator.explain.trace import PlacementTrace
 from allocator.model.feature_gates import Features
-from allocator.pods.claims import Name
 from answers.cluster.devices import Device, list_devices, published_devices
 from answers.manifests.pod_checks import QUEUE_NAME
 from answers.model.cluster_state import build_state
@@ -46,6 +45,7 @@ from migration.assessment.capacity import (
     find_unserved_next,
     legacy_keys,
     place_workloads,
+    placed_pods,
     release_claims,
     usable_classes,
     without_parts,
@@ -74,6 +74,7 @@ from migration.cluster.drain_stops import DrainStop, find_drain_stops
 from migration.cluster.evidence import nodes_out_of_service, read_evidence
 from migration.cluster.node_devices import (
     NodeDevices,
+    doubled_nodes,
     koordinator_devices,
     read_nodes,
     unknown_device_keys,
@@ -219,7 +220,7 @@ def assess_in_detail(
         allocator,
         classes,
         usable_classes(classes, allocator),
-        cluster.state.node_resources(_placed_pods(cluster)),
+        cluster.state.node_resources(placed_pods(cluster.workloads)),
     )
     assessment = complete_assessment(
         cluster,
@@ -270,7 +271,7 @@ def complete_assessment(
         without_parts(cluster.workloads, cluster.state.pods, cluster.sliced),
         *(allocator, cluster.state.classes),
         usable_classes(cluster.state.classes, allocator),
-        cluster.state.node_resources(_placed_pods(cluster)),
+        cluster.state.node_resources(placed_pods(cluster.workloads)),
         present=cluster.state.pods,
         unserved_next=cluster.unserved_next,
     )
@@ -282,7 +283,7 @@ def complete_assessment(
             unplaced[:MAX_TRACED],
             _build_allocator(cluster),
             cluster.state.classes,
-            cluster.state.node_resources(_placed_pods(cluster)),
+            cluster.state.node_resources(placed_pods(cluster.workloads)),
         )
         if unplaced
         else frozenset[str]()
@@ -333,18 +334,8 @@ def complete_assessment(
 
 def _build_allocator(cluster: AssessedCluster) -> Cluster:
     """Return the devices of a cluster; pods that have moved already give theirs back first."""
-    claims = release_claims(cluster.state.claims, _placed_pods(cluster))
+    claims = release_claims(cluster.state.claims, placed_pods(cluster.workloads))
     return msgspec.structs.replace(cluster.state, claims=claims).cluster(Features())
-
-
-def _placed_pods(cluster: AssessedCluster) -> frozenset[Name]:
-    """Return namespace and name of the pods that are placed anew."""
-    return frozenset(
-        pod
-        for workload in cluster.workloads
-        if workload.result is not None
-        for pod in workload.members
-    )
 
 
 def assess_cluster(
@@ -383,16 +374,17 @@ def assess_cluster(
     kept_names = kept_device_keys(profiles, options)
     groups = group_workloads(objects, namespace)
     live_nodes = [node for _, node in of_kind(views, Node)]
-    staying = find_remaining(groups, live_nodes, options.kept)
-    moving = [node for node in live_nodes if node.metadata.name not in staying.nodes]
-    nodes = read_nodes(
-        moving,
+    all_nodes = read_nodes(
+        live_nodes,
         state.slices,
         koordinator_devices(objects),
         whole_device_keys(profiles.values(), kept_names),
         profiles.values(),
         renamed_keys=options.renamed_keys,
     )
+    staying = find_remaining(groups, live_nodes, options.kept, doubled_nodes(all_nodes))
+    nodes = [entry for entry in all_nodes if entry.node not in staying.nodes]
+    moving = [node for node in live_nodes if node.metadata.name not in staying.nodes]
     target_of = partial(find_target, profiles=profiles, drivers=options.profiles)
     sliced = sliced_nodes(nodes, gives_whole=gives_whole)
     # Nobody knows which of the devices are free that pods have parts of.

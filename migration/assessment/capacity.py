@@ -67,6 +67,13 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     keys_to_keep: Mapping[str, tuple[str, ...]] = {}
 
 
+def placed_pods(workloads: Iterable[AssessedWorkload]) -> frozenset[tuple[str, str]]:
+    """Return namespace and name of the pods that are placed anew."""
+    return frozenset(
+        pod for workload in workloads if workload.result is not None for pod in workload.members
+    )
+
+
 def place_workloads(
     workloads: Iterable[AssessedWorkload],
     cluster: Cluster,

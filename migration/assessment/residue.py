@@ -11,6 +11,7 @@ from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import NEEDED, Blocker, check_readable
+from migration.assessment.doubled import check_doubled
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.node_devices import Source
 from migration.cluster.workloads import group_workloads
@@ -44,7 +45,11 @@ def find_residue(
         namespace: The namespace for objects that name none.
         unreadable: Resources that could not be read.
     """
-    return [*_hidden(objects, unreadable), *_objects(cluster, converted, objects, namespace)]
+    return [
+        *_hidden(objects, unreadable),
+        *check_doubled(cluster.nodes),
+        *_objects(cluster, converted, objects, namespace),
+    ]
 
 
 def _hidden(objects: Iterable[SourceObject], unreadable: Iterable[str]) -> Iterator[Blocker]:

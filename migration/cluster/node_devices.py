@@ -195,6 +195,11 @@ def _node(
         source = Source.MIXED if legacy else Source.DRA
     offering = {*gpu_names, *(device.key for device in legacy)} if legacy else set[str]()
     keys = {device.key for device in legacy} if source is Source.DEVICE_PLUGIN else set[str]()
+    replicated_keys = {
+        key if key.startswith(MIG_PREFIX) else GPU
+        for key, amount in allocatable.items()
+        if amount and is_replica_name(key)
+    }
     return NodeDevices(
         node=name,
         source=source,
@@ -202,7 +207,8 @@ def _node(
         published=device_count,
         replicas=max((read_replicas(node.labels, key) for key in keys), default=1),
         mig_size=read_mig_size(node.labels) if GPU in keys else "",
-        is_doubled=device_count > 0 and any(allocatable.get(key, ZERO) for key in offering),
+        is_doubled=(device_count > 0 and any(allocatable.get(key, ZERO) for key in offering))
+        or _count_published(replicated_keys, device_counts, profiles) > 0,
     )
 
 

@@ -36,12 +36,16 @@ class Remaining(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_remaining(
-    workloads: Iterable[Workload], nodes: Iterable[Node], kept_names: Iterable[str]
+    workloads: Iterable[Workload],
+    nodes: Iterable[Node],
+    kept_names: Iterable[str],
+    doubled: Collection[str],
 ) -> Remaining:
     """Return the nodes and workloads that stay with their device plugin.
 
     Args:
         kept_names: The vocabularies and resource names that stay.
+        doubled: The nodes whose devices a DRA driver hands out, too, so that they cannot stay as they are.
     """
     names = frozenset(filter(is_replica_name, kept_names))
     if not names:
@@ -50,7 +54,7 @@ def find_remaining(
         nodes={
             node.metadata.name: keys
             for node in sorted(nodes, key=lambda node: node.metadata.name)
-            if (keys := _offered(node, names))
+            if node.metadata.name not in doubled and (keys := _offered(node, names))
         },
         workloads={
             workload.key.reference: workload.pod_count

@@ -94,6 +94,40 @@ def test_a_node_that_offers_other_devices_beside_replicas_stays_as_a_whole(tmp_p
     assert "ts-0" not in {name for names, _ in waves(plan) for name in names}
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("whole", ["0", "2"])
+def test_a_node_with_a_driver_for_the_same_gpus_does_not_stay(
+    tmp_path: Path, name: str, whole: str, *, is_kept: bool
+) -> None:
+    """With the setting nobody said that two systems hand out the GPUs, and without whole ones nobody did at all."""
+    device = {"name": "gpu", "attributes": {"type": {"string": "gpu"}}}
+    published = resource_slice(device, driver="gpu.nvidia.com", node="ts-0")
+    objects = [*estate(name, **{GPU: whole}), published]
+    flags = settings(tmp_path, *[name] * is_kept)
+
+    status, answer, _ = assess(tmp_path, objects, *flags)
+    _, residue, _ = assess(tmp_path, objects, *flags, "--residue")
+    plan = planned(tmp_path, objects, *flags)
+    verified = drawbridge("verify", "--snapshot", tmp_path / "cluster.yaml", *flags)
+
+    for blockers in (answer["blockers"], residue["residue"]):
+        assert [["Node//ts-0"]] == [
+            entry["objects"] for entry in blockers if entry["code"] == "handedOutTwice"
+        ]
+    assert (1, 1) == (status, verified.exit_code)
+    assert any("both hand out" in entry["reason"] for entry in plan["held"])
+    assert {} == answer["remaining"]["nodes"] == plan["remaining"]["nodes"]
+    assert ["gpu-0", "gpu-1"] == sorted(name for names, _ in waves(plan) for name in names)
+
+
+def test_a_node_with_a_driver_for_other_devices_stays(tmp_path: Path) -> None:
+    published = resource_slice({"name": "nic"}, driver="nic.example.com", node="ts-0")
+    status, answer, _ = assess(tmp_path, [*estate(), published], *settings(tmp_path, SHARED))
+
+    assert (status, answer["remaining"]["nodes"]) == (0, {"ts-0": [SHARED]})
+
+
 def test_other_replicas_are_held_still(tmp_path: Path) -> None:
     plan = planned(tmp_path, estate(MIG), *settings(tmp_path, SHARED))
 

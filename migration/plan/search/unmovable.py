@@ -104,7 +104,7 @@ def held_unavailable(
         objects: The cluster's objects.
         doubled: The nodes with devices that two systems hand out.
     """
-    names = {entry.node.name for entry in candidates}
+    names = {entry.node.name for entry in candidates}.union(filter(is_name, doubled))
     for source in objects:
         if (source.api_version, source.kind) != ("v1", "Node") or source.name not in names:
             continue
