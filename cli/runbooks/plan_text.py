@@ -16,6 +16,19 @@ _HEAD: Final = (
 )
 
 
+def evicted_again_lines(plan: Plan) -> Iterator[str]:
+    """Yield a sentence on pods that an eviction may bring to nodes of later waves, if a wave has such pods."""
+    last = max((wave.wave for wave in plan.waves if wave.nodes), default=0)
+    if any(_evicts_without_claims(wave) for wave in plan.waves if wave.wave < last):
+        yield "Evicted pods without claims may come to nodes of later waves, and are evicted there again."
+
+
+def _evicts_without_claims(wave: Wave) -> bool:
+    """Return True if pods come again without claims from the drains of a wave."""
+    is_native = any(not workload.is_translated for workload in wave.workloads)
+    return is_native or bool(wave.evicted_workloads or wave.evicted_others)
+
+
 def format_plan(plan: Plan, width: int, table_width: int = 0) -> str:
     """Return the waves as a table, and below it the objects without a wave.
 

@@ -19,15 +19,8 @@ from cli.runbooks.driver_runbook import (
 from cli.runbooks.evicted_runbook import lasting_lines
 from cli.runbooks.mapping_runbook import chart_mapping, mapping_lines, wide_mapping_lines
 from cli.runbooks.opt_in_runbook import commit_line, has_prepared_patches
-from cli.runbooks.plan_text import free_by_kind, losses_text, namespace_texts
-from cli.runbooks.shell import (
-    CLUSTER_SCRIPT,
-    cluster_script,
-    command,
-    comment,
-    head,
-    quoted,
-)
+from cli.runbooks.plan_text import evicted_again_lines, free_by_kind, losses_text, namespace_texts
+from cli.runbooks.shell import CLUSTER_SCRIPT, cluster_script, command, comment, head, quoted
 from cli.runbooks.wave_runbook import (
     drained_lines,
     part_lines,
@@ -185,6 +178,7 @@ def _readme_waves(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
     yield "`verify.sh` waits for others with evicted pods, too: `evictedWorkloads` in `plan.yaml`."
     yield "Leaving pods are those with devices on the nodes of a wave: evicted ones, and others that a script waits for or asks"
     yield "about, that a person deletes first, or that a DaemonSet creates again there. `plan.html` has their workloads."
+    yield from evicted_again_lines(plan)
     yield ""
     yield "| wave | nodes | namespaces | workloads | leaving pods | evicted of them | free for keys | free for claims |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
