@@ -151,3 +151,27 @@ def test_a_namespace_in_parts_has_the_label_of_its_last_wave(
 
     assert bool(command) is bool(early)
     assert command in early.get("Namespace//ml", "")
+
+
+@pytest.mark.parametrize(("value", "is_named"), [("selected", False), ("true", True)])
+def test_a_namespace_that_no_wave_opts_in_as_a_whole_has_the_label_of_its_parts(
+    tmp_path: Path, value: str, *, is_named: bool
+) -> None:
+    """The wave of its part was over, so nothing looked at its label any more."""
+    late = workload("late", SHARE, [], namespace="ml", nodeSelector={"pool": "late"})
+    cordoned = {**hami_node("hami-4", 1), "spec": {"unschedulable": True}}
+    cordoned["metadata"]["labels"]["pool"] = "late"
+    plan = planned(tmp_path, [*estate(), *late, cordoned], "--wave-nodes", 1)
+    assert [["ml"], [], [], []] == [
+        [part["namespace"] for part in wave["partialNamespaces"]] for wave in plan["waves"]
+    ]
+    assert "ml" not in str([wave["namespaces"] for wave in plan["waves"]])
+
+    named = early_namespaces(tmp_path, [*estate({"ml": value}, 1), *late, cordoned], 2)
+
+    text = (
+        f"label {TRANSLATE_LABEL} is true, and no wave opts in more than the workloads of wave 1: new pods of the others get "
+        f"claims that no node may serve; set it back (kubectl label namespace ml {TRANSLATE_LABEL}=selected --overwrite; in your "
+        "repository if it is there), or plan again from a new snapshot"
+    )
+    assert named == ({"Namespace//ml": text} if is_named else {})

@@ -18,6 +18,10 @@ _EARLY: Final = (
     f"label {TRANSLATE_LABEL} is {{}} already, before wave {{}} opts it in: new pods{{}} get claims before the nodes for these "
     "are switched; set it back ({}; in your repository if it is there), or plan again from a new snapshot"
 )
+_REST: Final = (
+    f"label {TRANSLATE_LABEL} is true, and no wave opts in more than the workloads of wave {{}}: new pods of the others get claims "
+    "that no node may serve; set it back ({}; in your repository if it is there), or plan again from a new snapshot"
+)
 _RANKS: Final = {TRANSLATE_SELECTED: 1, "true": 2}
 """The values that opt in; the second one opts in more pods."""
 
@@ -53,6 +57,23 @@ def check_early_labels(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Ch
             own_pods = f" of {join_names(names)}, which have this label with true,"
         message = _EARLY.format(value, later.wave, own_pods, _former_label(namespace, former))
         yield failed_check(f"Namespace//{namespace}", message)
+    yield from _wide_labels(plan, wave, view)
+
+
+def _wide_labels(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
+    """Yield a failed check for each namespace with parts in earlier waves that is opted in as a whole, and by no wave."""
+    whole = {name for entry in plan.waves for name in entry.namespaces}
+    parts: dict[str, list[str]] = {}
+    for entry in plan.waves:
+        for part in entry.partial_namespaces:
+            parts.setdefault(part.namespace, []).append(str(entry.wave))
+    ended = {name for entry in plan.waves[: plan.waves.index(wave)] for name in entry.opted_in}
+    for name in sorted((parts.keys() & ended) - whole):
+        label = text_map(view.find("Namespace", name), "metadata", "labels").get(TRANSLATE_LABEL)
+        if label == "true":
+            command = _former_label(name, TRANSLATE_SELECTED)
+            text = _REST.format(", ".join(parts[name]), command)
+            yield failed_check(f"Namespace//{name}", text)
 
 
 def _label_of(wave: Wave, namespace: str) -> str:
