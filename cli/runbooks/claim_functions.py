@@ -289,38 +289,46 @@ print_noted() {
   find_lines -x -E -e "[A-Za-z0-9]{1,63}/[a-z0-9-]+/$object_name=[0-9]{1,9}" <<<"${value// /$'\n'}"
 }
 
-# Wait until as many pods of workloads are ready as ran before, or as many as `print_needed` says, where none waits for a node: of
-# those that are noted on the nodes $1, a list with spaces, and of those that follow, each with the number of its pods when the plan
-# was made. No other node takes a DaemonSet's pod with claims, so a minute is enough for these. Pods with keys and without a node
-# stop this even where somebody has said to go on.
+# Wait until as many pods of workloads are ready as `print_needed` says: of those that are noted on the nodes $1, a list with spaces,
+# and of those that follow, each with the number of its pods when the plan was made. A minute is enough for pods of a DaemonSet with
+# claims, which no other node takes, and where as many are ready as are noted: the others did not run before this way back, and stop
+# it only if they have claims and no node. None do where somebody has said so.
 wait_for_evicted() {
-  local places="$1" node value entry workload before pods ready names needed late='' noted_nodes=() start end=$((SECONDS + most_seconds))
+  local places="$1" node value entry workload pods ready names needed enough values='' late='' noted_nodes=() start
+  local end=$((SECONDS + most_seconds))
   shift
-  local -A least=()
+  local -A ran=() before=()
   for node in $places; do
     value="$(print_noted "$node")"
     if [ -n "$value" ]; then noted_nodes+=("$node"); fi
-    for entry in $value "$@"; do
-      workload="${entry%=*}"
-      if [ "${entry##*=}" -ge "${least[$workload]:-0}" ]; then least[$workload]="${entry##*=}"; fi
-    done
+    values="$values $value"
   done
-  for workload in $(printf '%s\n' "${!least[@]}" | sort); do
+  for entry in $values; do
+    if [ "${entry##*=}" -gt "${ran[${entry%=*}]:-0}" ]; then ran[${entry%=*}]="${entry##*=}"; fi
+  done
+  for entry in $values "$@"; do
+    if [ "${entry##*=}" -gt "${before[${entry%=*}]:-0}" ]; then before[${entry%=*}]="${entry##*=}"; fi
+  done
+  for workload in $(printf '%s\n' "${!before[@]}" | sort); do
     start="$SECONDS"
     value=
-    before="${least[$workload]}"
-    needed="$(print_needed "$workload" "$before")"
-    if [ "$before" -eq 0 ]; then before=1; fi
     while true; do
       pods="$(print_members "$workload")"
       names="$(print_waiting "$pods" '(claims|keys)')"
       ready="$(find_lines -c ' True$' <<<"$pods")"
-      if [ "$ready" -ge "$needed" ] && { [ -z "$names" ] || [ "$ready" -ge "$before" ]; }; then break; fi
+      needed="$(print_needed "$workload" "${before[$workload]}" "$names")"
+      if [ "$ready" -ge "$needed" ]; then break; fi
       if [ -z "$value" ]; then printf 'waiting for pods of %s: %s\n' "$workload" "${names:-$ready of $needed are ready}"; fi
       value=said
-      if [ "$SECONDS" -ge "$end" ] || { is_stuck "$workload" "$pods" && [ "$((SECONDS - start))" -ge "$fewer_seconds" ]; }; then
+      enough=
+      if [ "$ready" -ge "${ran[$workload]:-0}" ] && [ -z "$(print_waiting "$pods" claims)" ]; then enough=yes; fi
+      if [ "$SECONDS" -ge "$end" ] ||
+        { { [ -n "$enough" ] || is_stuck "$workload" "$pods"; } && [ "$((SECONDS - start))" -ge "$fewer_seconds" ]; }; then
         say_late "$workload" "$pods" "$names" "$ready of $needed"
-        if ! evicts "$workload" || [ -n "$(print_waiting "$pods" keys)" ]; then late="$late $workload"; fi
+        if [ -z "$enough" ] && ! evicts "$workload"; then
+          printf -- '--evict-jobs=%q goes on while these wait\n' "$workload" >&2
+          late="$late $workload"
+        fi
         break
       fi
       sleep 2
@@ -333,8 +341,8 @@ wait_for_evicted() {
   for node in "${noted_nodes[@]}"; do on_nodes annotate node "$node" drawbridge.internal/evicted-; done
 }
 
-# Print how many pods of the workload $1 have to be ready where $2 were: no more than it asks for by now, and none if it is gone, or
-# if its kind may have pods that end.
+# Print how many pods of the workload $1 have to be ready where $2 were: no more than it asks for by now. If it is gone, or if its
+# kind may have pods that end, these are enough that have a node: as many as $2 where pods of the names $3 have none.
 print_needed() {
   local kind namespace name wanted=
   IFS=/ read -r kind namespace name <<<"$1"
@@ -345,6 +353,7 @@ print_needed() {
       fi
       ;;
   esac
+  if [ -z "$wanted" ]; then wanted="${3:+$2}"; fi
   if [ "${wanted:-0}" -gt "$2" ]; then wanted="$2"; fi
   printf '%s\n' "${wanted:-0}"
 }
@@ -358,7 +367,6 @@ say_late() {
   fi
   printf '%s: %s pods are ready' "$1" "$4" >&2
   name_waiting "$2"
-  printf -- '--evict-jobs=%q goes on while these wait\n' "$1" >&2
 }
 
 # Print the lines of `print_pods` for the workload $1.
@@ -387,7 +395,6 @@ say_waiting() {
     namespace | template | pods | mode)
       printf 'then delete those with claims: kubectl delete pods --namespace=%q %s\n' "${rest%%/*}" "$2" >&2 ;;
   esac
-  printf -- '--evict-jobs=%q goes on while these wait\n' "$1" >&2
 }
 """
 """The text of the functions; they use those for nodes and for pods."""

@@ -113,6 +113,7 @@ def test_a_cron_job_is_suspended_where_a_wave_takes_its_last_node(tmp_path: Path
             "(concurrencyPolicy: Replace): run these scripts between two runs where each counts",
         ),
         ({"concurrencyPolicy": [], "deadline": "1"}, "it need not be suspended"),
+        ({"concurrencyPolicy": "", "deadline": True}, "it need not be suspended"),
         (
             {"deadline": 600},
             (
@@ -121,7 +122,10 @@ def test_a_cron_job_is_suspended_where_a_wave_takes_its_last_node(tmp_path: Path
             ),
         ),
     ],
-    ids=["nothing", "Allow", "starting deadline", "Forbid", "Replace", "odd", "deadline"],
+    ids=[
+        *("nothing", "Allow", "starting deadline", "Forbid", "Replace"),
+        *("odd", "no number", "deadline"),
+    ],
 )
 def test_a_cron_job_is_suspended_only_where_its_run_would_fail(
     tmp_path: Path, spec: dict[str, Any], text: str

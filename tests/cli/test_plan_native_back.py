@@ -21,10 +21,12 @@ LINE: Final = "web-7f-1 ReplicaSet/web-7f team gpu-0 native - 7f True"
 UNPLACED: Final = "web-7f-2 ReplicaSet/web-7f keys unplaced"
 STARTING: Final = "web-7f-2 ReplicaSet/web-7f keys"
 READY: Final = "web-7f-2 ReplicaSet/web-7f keys True"
-WAIT: Final = "cat noted\nwait_for_evicted gpu-0"
+BACK: Final = "\n".join([READY] * 7)
 
 
-def functions(tmp_path: Path, before: str, after: str, *, wanted: str = "1", last: str = "") -> str:
+def functions(
+    tmp_path: Path, before: str, after: str, *, wanted: str = "1", planned: str = "", last: str = ""
+) -> str:
     """Return the text of the functions around the drain of a node: the note on its pods, and the wait for them.
 
     Args:
@@ -32,6 +34,7 @@ def functions(tmp_path: Path, before: str, after: str, *, wanted: str = "1", las
         before: The lines of the pods of the workload before the drain.
         after: Those after the wait began.
         wanted: The number of pods that the workload asks for by then.
+        planned: The workload with its number of pods when the plan was made, for the wait.
         last: The last lines of the script.
     """
     (tmp_path / "pods").write_text(f"{LINE}\n")
@@ -46,7 +49,8 @@ def functions(tmp_path: Path, before: str, after: str, *, wanted: str = "1", las
   *'get deployment/web '*) echo '{wanted}' ;;
 esac; }}
 on_nodes() {{ kubectl "$@"; }}"""
-    text = f"{CLUSTER}\n{answers}\n{last}\nnote_evicted gpu-0\ntouch drained\n{WAIT}\necho done"
+    wait = f"cat noted\nwait_for_evicted gpu-0 {planned}"
+    text = f"{CLUSTER}\n{answers}\n{last}\nnote_evicted gpu-0\ntouch drained\n{wait}\necho done"
     ran = run_functions(tmp_path, text)
     assert (ran.returncode == 0) is ran.stdout.endswith("done\n"), ran.stderr
     return ran.stdout + ran.stderr
@@ -76,16 +80,60 @@ def test_pods_that_a_way_back_evicts_are_ready_at_its_end(
     ("before", "after", "wanted"),
     [
         (STARTING, STARTING, "1"),
+        (f"{STARTING}\n{UNPLACED}", f"{STARTING}\n{UNPLACED}", "2"),
         (f"{READY}\n{READY}", READY, "1"),
         (READY, "", "0"),
         (f"{READY}\n{UNPLACED}", f"{READY}\n{UNPLACED}", "2"),
     ],
-    ids=["none was ready", "scaled down", "scaled to 0", "as many as before"],
+    ids=[
+        *("none was ready", "one had no node", "scaled down"),
+        *("scaled to 0", "as many as before"),
+    ],
 )
 def test_no_way_back_waits_for_more_pods_than_before(
     tmp_path: Path, before: str, after: str, wanted: str
 ) -> None:
     assert functions(tmp_path, before=before, after=after, wanted=wanted).endswith("done\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "planned", "text"),
+    [
+        (BACK, f"{BACK}\n{UNPLACED}", f"{WEB}=8", f"{WEB}: no node takes web-7f-2\n"),
+        (BACK, f"{READY}\n{UNPLACED}", f"{WEB}=8", ""),
+        (BACK, BACK, f"{WEB}=8", f"{WEB}: 7 of 8 pods are ready\n"),
+        ("", UNPLACED, f"{WEB}=8", f"{WEB}: no node takes web-7f-2\n"),
+        ("", UNPLACED, f"{WEB}=0", "done\n"),
+        ("", UNPLACED.replace("keys", "claims"), f"{WEB}=8", ""),
+    ],
+    ids=["a node is lost", "evicted", "ended", "none ran", "none in the plan", "claims"],
+)
+def test_pods_that_did_not_run_before_a_way_back_do_not_stop_it(
+    tmp_path: Path, before: str, after: str, planned: str, text: str
+) -> None:
+    """One had no device since a node was lost: no wave could be switched or taken back from then on."""
+    said = functions(tmp_path, before=before, after=after, wanted="8", planned=planned)
+
+    assert bool(text) is ("done\n" in said)
+    assert text in said
+    assert bool(text) is ("--evict-jobs=" not in said)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "print_wanted() { if [ -f later ]; then echo 0; else echo 1; fi; }",
+        "is_gone() { [ -f later ]; }",
+    ],
+    ids=["scaled to 0", "deleted"],
+)
+def test_a_way_back_follows_a_workload_that_changes_meanwhile(tmp_path: Path, change: str) -> None:
+    """It waited for half an hour, and stopped."""
+    turns = "most_seconds=600\nsleep() { if [ -f later ]; then exit 1; fi; touch later; }"
+
+    said = functions(tmp_path, before=READY, after=STARTING, last=f"{turns}\n{change}")
+
+    assert said.endswith(f"waiting for pods of {WEB}: 0 of 1 are ready\ndone\n")
 
 
 def test_a_workload_that_cannot_be_read_stops_a_way_back(tmp_path: Path) -> None:
@@ -95,14 +143,15 @@ def test_a_workload_that_cannot_be_read_stops_a_way_back(tmp_path: Path) -> None
     assert "done\n" not in functions(tmp_path, before=READY, after=READY, last=unread)
 
 
-def test_a_way_back_goes_on_without_pods_that_somebody_names(tmp_path: Path) -> None:
+@pytest.mark.parametrize("after", [STARTING, UNPLACED])
+def test_a_way_back_goes_on_without_pods_that_somebody_names(tmp_path: Path, after: str) -> None:
     named = f'evicts() {{ [ "$1" = {WEB} ]; }}'
 
-    said = functions(tmp_path, before=READY, after=STARTING)
+    said = functions(tmp_path, before=READY, after=after)
     assert f"--evict-jobs={WEB} goes on while these wait\n" in said
     assert "done\n" not in said
 
-    assert "done\n" in functions(tmp_path, before=READY, after=STARTING, last=named)
+    assert "done\n" in functions(tmp_path, before=READY, after=after, last=named)
 
 
 def test_a_way_back_names_the_native_workloads_that_its_switch_has_evicted(tmp_path: Path) -> None:

@@ -415,7 +415,7 @@ esac"""
     [
         ("web-2 ReplicaSet/web-7f claims unplaced", ["--evict-jobs=hami-1"], False),
         ("web-2 ReplicaSet/web-7f claims unplaced", [f"--evict-jobs={WEB}"], True),
-        ("web-2 ReplicaSet/web-7f keys unplaced", [f"--evict-jobs={WEB}"], False),
+        ("web-2 ReplicaSet/web-7f keys unplaced", [], True),
         ("web-2 ReplicaSet/web-7f claims True", [], True),
         ("web-2 ReplicaSet/web-7f keys", [], True),
         ("web-2 ReplicaSet/web-other-7f claims unplaced", [], True),
@@ -447,9 +447,8 @@ def test_pods_that_a_way_back_evicts_are_waited_for(tmp_path: Path) -> None:
     pods = f"{POD}\n{POD.replace('hami-1', 'hami-2')}\n{other_pod}"
     ready = "\n".join(f"web-{number} ReplicaSet/web-7f claims True" for number in range(2))
     after = "web-2 ReplicaSet/web-7f keys unplaced"
-    options = [f"--evict-jobs={WEB}"]
 
-    ran, calls = taken_back(tmp_path, pods=pods, ready=ready, after=after, options=options)
+    ran, calls = taken_back(tmp_path, pods=pods, ready=ready, after=after, label="")
 
     assert 1 == ran.returncode, ran.stdout
     assert f"stopped at: wait for pods of {WEB}\n" in ran.stderr
@@ -478,7 +477,7 @@ def test_a_pod_of_a_daemon_set_is_said_to_wait_for_its_own_node(tmp_path: Path) 
     ("line", "options", "is_back"),
     [
         ("web-2 DaemonSet/web claims unplaced", [f"--evict-jobs={MONITOR}"], True),
-        ("web-2 DaemonSet/web keys unplaced", [f"--evict-jobs={MONITOR}"], False),
+        ("web-2 DaemonSet/web keys unplaced", [], True),
         ("web-2 DaemonSet/web claims unplaced", [], False),
     ],
     ids=["claims", "keys", "not named"],

@@ -128,7 +128,7 @@ def _course(group: Workload, last: int, *, is_served: bool) -> str:
     policy = spec.get("concurrencyPolicy")
     words = ("kubectl", "patch", "cronjob", group.key.name, f"--namespace={group.key.namespace}")
     suspend = f"suspend it first ({shlex.join((*words, _PATCH))}) and set suspend to false after"
-    if isinstance(deadline, int):
+    if isinstance(deadline, int) and not isinstance(deadline, bool):
         return (
             f"may fail, since its wait for a device counts for activeDeadlineSeconds ({deadline}): run these scripts between two runs, "
             f"or {suspend} wave {last}"
