@@ -112,6 +112,12 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         return is_translated and self.outcome is Outcome.UNKNOWN
 
     @property
+    def is_uncounted(self) -> bool:
+        """Return True if quotas alone have its next pods rejected; other errors hide theirs."""
+        is_refused = self.pod_outcome is Outcome.REFUSED
+        return is_refused and Code.QUOTA_NOT_COUNTED.value in self.codes
+
+    @property
     def codes(self) -> tuple[str, ...]:
         """The codes of the findings that decided, each once."""
         return tuple(dict.fromkeys(finding.code.value for finding in self.findings))
@@ -233,11 +239,14 @@ def native_namespaces(workloads: Iterable[AssessedWorkload]) -> frozenset[str]:
 
 
 def claiming_namespaces(workloads: Iterable[AssessedWorkload]) -> frozenset[str]:
-    """Return the namespaces with pods that get claims of a translation; quotas of others stay."""
+    """Return the namespaces with pods that get claims of a translation; quotas of others stay.
+
+    Pods that quotas alone reject get claims once these are changed, so all lines for them have to be there by then.
+    """
     return frozenset(
         workload.key.namespace
         for workload in workloads
-        if workload.pod_outcome in {Outcome.TRANSLATED, Outcome.LOSSY}
+        if workload.pod_outcome in {Outcome.TRANSLATED, Outcome.LOSSY} or workload.is_uncounted
     )
 
 

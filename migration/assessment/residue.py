@@ -20,13 +20,7 @@ from translation.vocabularies.nvidia import is_replica_name
 
 def has_uncounted(cluster: AssessedCluster) -> bool:
     """Return True if ResourceQuotas have next pods of workloads rejected, as they are."""
-    return any(map(_is_uncounted, cluster.workloads))
-
-
-def _is_uncounted(workload: AssessedWorkload) -> bool:
-    """Return True if quotas alone have the next pods of a workload rejected; other errors hide theirs."""
-    is_refused = workload.pod_outcome is Outcome.REFUSED
-    return is_refused and Code.QUOTA_NOT_COUNTED.value in workload.codes
+    return any(workload.is_uncounted for workload in cluster.workloads)
 
 
 def find_residue(
@@ -128,12 +122,11 @@ def _not_opted_in(
 ) -> Iterator[Blocker]:
     """Yield the namespaces without the label by the outcome of their next pods."""
     namespaces = _rejected_by_namespace(_with_keys(cluster.workloads, objects, namespace), objects)
-    uncounted = {name for name, own in namespaces.items() if any(map(_is_uncounted, own))}
+    uncounted = {
+        name for name, own in namespaces.items() if any(workload.is_uncounted for workload in own)
+    }
     rejected = {
-        workload.key
-        for own in namespaces.values()
-        for workload in own
-        if not _is_uncounted(workload)
+        workload.key for own in namespaces.values() for workload in own if not workload.is_uncounted
     }
     yield _residue(
         "namespaceNotOptedIn",

@@ -68,6 +68,18 @@ def test_the_same_quotas_get_lines_whoever_is_asked(
     assert all(names == expected for names in answers.values()), answers
 
 
+def test_pods_that_a_quota_alone_rejects_have_their_lines_in_all_others(tmp_path: Path) -> None:
+    """`assess` had none: once the line of memory was gone, the same pods were rejected by that of GPUs."""
+    memory = resource_quota({"requests.nvidia.com/gpumem": "40000"}, name="memory")
+
+    answers = quotas(tmp_path, [*cluster(NATIVE, SHARES), memory])
+
+    expected = ["ResourceQuota/team/gpus"]
+    assert (expected, expected) == (answers["assess"], answers["quota convert"])
+    # The plan holds the namespace.
+    assert [] == answers["plan"]
+
+
 def test_pods_with_claims_of_a_translation_have_their_lines(tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text("translation: {native: translate}\n")

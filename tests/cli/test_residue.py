@@ -11,7 +11,16 @@ import yaml
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge, translate
 from testing.documents import api_object, namespace, node, owned, ownership, resource_quota
-from testing.migration import GPU, SHARE, device_quota, hami_node, origin, resource_slice, workload
+from testing.migration import (
+    GPU,
+    SHARE,
+    device_quota,
+    hami_node,
+    origin,
+    plugin_node,
+    resource_slice,
+    workload,
+)
 
 Objects = Sequence[Mapping[str, Any]]
 HAMI: Final = "hami-core-gpu.project-hami.io"
@@ -211,9 +220,35 @@ def test_a_line_without_a_conversion_and_a_workload_at_fault_are_told_apart(
     assert "before Deployment/team/bad are gone" in at_fault["nextPodsRejected"]["fix"]
     assert "nextPodsRejected" not in no_conversion
     assert (
-        "convert ResourceQuota/team/memory first (drawbridge quota convert; with --to device for ResourceQuota/team/memory), "
-        "then label"
+        "convert ResourceQuota/team/gpus, ResourceQuota/team/memory first (drawbridge quota convert; with --to device for "
+        "ResourceQuota/team/memory), then label"
     ) in no_conversion["quotaNotCounted"]["fix"]
+
+
+def test_no_quota_rejects_pods_once_those_of_the_residue_are_converted(tmp_path: Path) -> None:
+    """Only the quota of memory was named, and without it the pods were rejected by the one of GPUs."""
+    gpus = resource_quota({f"requests.{GPU}": "4"}, name="gpus")
+    memory = resource_quota({"requests.nvidia.com/gpumem": "40000"}, name="memory")
+    share, pod = workload("share", SHARE, ["hami-0"])
+    train = workload("train", {GPU: "1"}, ["gpu-0"])
+    objects = [plugin_node("gpu-0"), hami_node("hami-0"), *train, share, pod]
+    file = tmp_path / "workload.yaml"
+    file.write_text(dump_yaml([share]))
+    before, after = tmp_path / "before.yaml", tmp_path / "after.yaml"
+    before.write_text(dump_yaml([*objects, namespace("team"), gpus, memory]))
+
+    answer = residue(tmp_path, [*objects, namespace("team"), gpus, memory])[1]
+    converted = json.loads(
+        drawbridge("quota", "convert", "--snapshot", before, "-o", "json").stdout
+    )
+    lines = [entry["document"] for entry in converted["quotas"] if entry["document"]]
+    opted_in = namespace("team", {"drawbridge.internal/translate": "true"})
+    after.write_text(dump_yaml([*objects, opted_in, *lines]))
+    check = drawbridge("check", "-f", file, "--snapshot", after)
+
+    entry = next(one for one in json.loads(answer)["residue"] if one["code"] == "quotaNotCounted")
+    assert "convert ResourceQuota/team/gpus, ResourceQuota/team/memory first" in entry["fix"]
+    assert "quotaNotCounted" not in check.stdout
 
 
 def test_a_translated_pod_without_a_controller_is_not_left(tmp_path: Path) -> None:
