@@ -33,12 +33,13 @@ from translation.cluster.snapshot import (
     vocabularies_in_force,
 )
 from translation.compiling.claims import Claim, config_drivers
-from translation.model.intents import Intent, LegacyContainer, LegacyPod
+from translation.model.intents import DeviceFilter, Intent, LegacyContainer, LegacyPod
 from translation.pipeline.translate import Translated, translate
 from translation.profiles.device_facts import is_of_kind
 from translation.profiles.profile import DeviceProfile, Profile
 from translation.reading.arbiter import NICS
 from translation.reading.renamed_keys import with_vocabulary_names
+from translation.vocabularies.nvidia import SHARED_SUFFIX, is_replica_name
 from translation.vocabularies.nvidia import VOCABULARY as NVIDIA
 from translation.vocabularies.resources import NAME as RESOURCES
 
@@ -359,7 +360,12 @@ def _intent(
         vocabulary = vocabularies.get(name)
         if vocabulary is not None and vocabulary.handles(resource):
             pod = with_vocabulary_names(_pod(resource), vocabulary.renamed_keys)
-            return next(iter(vocabulary.translate(pod).intents), None)
+            intent = next(iter(vocabulary.translate(pod).intents), None)
+            if intent is None and is_replica_name(resource):
+                # Nothing translates a replica of a MIG device; a class can give the whole device all the same.
+                whole = _intent(resource.removesuffix(SHARED_SUFFIX), snapshot, options)
+                return whole and msgspec.structs.replace(whole, replica=True, filter=DeviceFilter())
+            return intent
     return None
 
 

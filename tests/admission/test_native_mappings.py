@@ -28,6 +28,7 @@ from translation.pipeline.translate import Translated, Untouched
 GPU: Final = "nvidia.com/gpu"
 SHARED: Final = "nvidia.com/gpu.shared"
 MIG: Final = "nvidia.com/mig-3g.40gb"
+MIG_SHARED: Final = f"{MIG}.shared"
 ALL_MIG: Final = f"device.driver == '{NVIDIA}' && device.attributes['{NVIDIA}'].type == 'mig'"
 ALL_GPUS: Final = f"device.driver == '{NVIDIA}' && device.attributes['{NVIDIA}'].type == 'gpu'"
 OF_PROFILE: Final = f"{ALL_MIG} && device.attributes['{NVIDIA}'].profile == '3g.40gb'"
@@ -64,6 +65,9 @@ CASES: Final = (
     Case("shares, none published", SHARED, "shares", ALL_GPUS, (), False),
     Case("shares of whole GPUs", SHARED, "shares", ALL_GPUS, (nvidia_gpu(),), False),
     Case("shares", SHARED, "shares", ALL_GPUS, (nvidia_gpu(shared=True, replicas=True),), True),
+    Case("shares of MIG devices", MIG_SHARED, "shares", OF_PROFILE, (LARGE,), False),
+    Case("shares of MIG devices, none published", MIG_SHARED, "shares", OF_PROFILE, (), False),
+    Case("shares of another driver", MIG_SHARED, "shares", "device.driver == 'a'", (LARGE,), True),
     Case("a name that nothing translates", "example.org/x", "x", ALL_MIG, (LARGE,), True),
     Case("a class that nobody can evaluate", GPU, "odd", "device.nothing", (nvidia_gpu(),), True),
 )
