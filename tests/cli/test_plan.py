@@ -1026,8 +1026,12 @@ def test_a_hostile_name_never_becomes_a_command(tmp_path: Path, name: str) -> No
     bin_folder.mkdir()
     for command in ("kubectl", "helm", "drawbridge"):
         fake = bin_folder / command
-        # The drivers of nodes that are given back have left, and their plugins offer devices. HAMi has no handshake.
-        left = 'case "$*" in *resourceslices* | *handshake*) exit 0;; *allocatable*) echo 999; exit 0;; esac'
+        # The drivers of nodes that are given back have left, and their plugins offer devices. HAMi has no handshake, and no
+        # workload asks for pods.
+        left = (
+            'case "$*" in *resourceslices* | *handshake* | *desiredNumberScheduled*) exit 0;; '
+            "*allocatable*) echo 999; exit 0;; esac"
+        )
         fake.write_text(f'#!/bin/sh\n{left}\nfor word in "$@"; do echo "$word"; done\n')
         fake.chmod(0o755)
     # The DaemonSet of the driver that a person installs.
