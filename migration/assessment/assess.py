@@ -49,6 +49,7 @@ from migration.assessment.capacity import (
     release_claims,
     usable_classes,
     without_parts,
+    without_staying,
 )
 from migration.assessment.chart_names import find_name_changes, foreign_mappings, read_chart_names
 from migration.assessment.claim_counts import check_claim_counts
@@ -267,8 +268,10 @@ def complete_assessment(
             afterwards.
         readers: The readers for the assessment.
     """
+    pods = cluster.state.pods
+    needy = tuple(without_staying(cluster.workloads, pods, cluster.remaining.nodes))
     capacity = place_workloads(
-        without_parts(cluster.workloads, cluster.state.pods, cluster.sliced),
+        without_parts(needy, pods, cluster.sliced),
         *(allocator, cluster.state.classes),
         usable_classes(cluster.state.classes, allocator),
         cluster.state.node_resources(placed_pods(cluster.workloads)),
@@ -302,7 +305,7 @@ def complete_assessment(
             unserved=unserved,
             converts_quotas=cluster.converts_quotas,
         ),
-        *check_uncounted(cluster.workloads, capacity, cluster.state.pods, keys_on),
+        *check_uncounted(cluster.workloads, capacity, pods, keys_on, cluster.remaining.nodes),
         *check_unmoved(cluster, frozenset().union(*capacity.keys_to_keep.values())),
         *check_early(cluster),
         *check_parts(cluster.workloads, cluster.state.pods, cluster.sliced),

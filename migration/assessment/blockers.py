@@ -144,6 +144,7 @@ def check_uncounted(
     capacity: Capacity,
     pods: Mapping[tuple[str, str], Pod],
     keys_on: Mapping[str, Collection[str]],
+    staying: Collection[str],
 ) -> Iterator[Blocker]:
     """Yield a blocker for each class of devices on no node that running pods would need.
 
@@ -154,8 +155,8 @@ def check_uncounted(
         capacity: The pods that were placed.
         pods: The pods by namespace and name.
         keys_on: Node to the keys of its devices of a legacy system.
+        staying: The nodes that stay with their device plugin.
     """
-    proposed = {name for names in capacity.keys_to_keep.values() for name in names}
     # A pod with claims has moved.
     nodes_of = {
         workload.key.reference: [
@@ -166,12 +167,12 @@ def check_uncounted(
         for workload in workloads
     }
     names_of: dict[tuple[str, str], list[str]] = {}
-    uncounted = set(capacity.not_counted) - proposed
+    uncounted = set(capacity.not_counted).difference(*capacity.keys_to_keep.values())
     for workload in without_devices(workloads, uncounted, nodes_of, keys_on):
-        reason = (unserved_text(workload, "pods"), serve_fix(workload))
-        names_of.setdefault(reason, []).append(workload.key.reference)
-    for (text, fix), names in names_of.items():
-        message = f"{text}; plan holds them and their nodes"
+        own = frozenset(nodes_of[workload.key.reference]).intersection(staying)
+        message = f"{unserved_text(workload, 'pods')}; plan holds them and their nodes"
+        names_of.setdefault((message, serve_fix(workload, own)), []).append(workload.key.reference)
+    for (message, fix), names in names_of.items():
         yield Blocker(code=NOT_PLACED, message=message, fix=fix, objects=tuple(names))
 
 

@@ -19,8 +19,10 @@ from answers.model.cluster_state import ClusterState
 from answers.model.views import decode_view
 from findings.field_path import Key
 from findings.finding import Code, Finding
+from findings.text import join_names
 from kube.api.core import Pod, Toleration
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from kube.names import TRANSLATE_LABEL
 from migration.assessment.outcomes import AssessedWorkload, Outcome, translated_pod
 from migration.cluster.node_devices import NodeDevices
 from quotas.resource_quotas.usage import class_devices
@@ -350,6 +352,33 @@ def without_parts(
         yield msgspec.structs.replace(workload, pods=workload.pods - number) if number else workload
 
 
+def without_staying(
+    workloads: Iterable[AssessedWorkload],
+    pods: Mapping[tuple[str, str], Pod],
+    nodes: Collection[str],
+) -> Iterator[AssessedWorkload]:
+    """Yield workloads without the pods that keep their keys and run on nodes that stay as they are.
+
+    Args:
+        workloads: The cluster's workloads.
+        pods: The pods by namespace and name.
+        nodes: The nodes that stay with their device plugin.
+    """
+    for workload in workloads:
+        own = {
+            name
+            for name in (workload.members & pods.keys() if nodes else ())
+            if workload.outcome is Outcome.NATIVE and pods[name].spec.node_name in nodes
+        }
+        yield (
+            msgspec.structs.replace(
+                workload, pods=workload.pods - len(own), members=workload.members - own
+            )
+            if own
+            else workload
+        )
+
+
 # --- devices that no node has ---------------------------------------------------------------------
 
 
@@ -363,8 +392,18 @@ def unserved_text(workload: AssessedWorkload, pods: str = "its pods") -> str:
     return _UNSERVED.format(pods, ", ".join(sorted(class_names(workload))))
 
 
-def serve_fix(workload: AssessedWorkload) -> str:
-    """Return the fix for a workload that no node would serve after its move."""
+def serve_fix(workload: AssessedWorkload, staying: Collection[str] = ()) -> str:
+    """Return the fix for a workload that no node would serve after its move.
+
+    Args:
+        workload: The workload.
+        staying: The nodes of its pods that stay with their device plugin.
+    """
+    if staying:
+        return (
+            f'set the label {TRANSLATE_LABEL}: "false" in its pod template, so that its pods keep their keys: the device '
+            f"plugin serves them on {join_names(sorted(staying))}, as translation.keep says; or {SERVE}"
+        )
     names = sorted(filter(is_replica_name, workload.keys))
     return (
         f"{SERVE}; or leave it with its device plugin ({keep_setting(*names)} of the settings)"

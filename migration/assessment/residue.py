@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from answers.model.snapshot_kinds import TEMPLATE_RESOURCES
 from findings.finding import Code
 from findings.text import join_names
@@ -42,8 +44,23 @@ def find_residue(
     return [
         *_hidden(objects, unreadable),
         *check_doubled(cluster.nodes),
-        *_objects(cluster, converted, objects, namespace),
+        *_objects(_without_staying(cluster), converted, objects, namespace),
     ]
+
+
+def _without_staying(cluster: AssessedCluster) -> AssessedCluster:
+    """Return a cluster without the opted-out workloads with all pods on nodes that stay."""
+    pods, nodes = cluster.state.pods, cluster.remaining.nodes
+    workloads = tuple(
+        workload
+        for workload in cluster.workloads
+        if Code.OPTED_OUT.value not in workload.codes
+        or not workload.members
+        or any(
+            name not in pods or pods[name].spec.node_name not in nodes for name in workload.members
+        )
+    )
+    return msgspec.structs.replace(cluster, workloads=workloads)
 
 
 def _hidden(objects: Iterable[SourceObject], unreadable: Iterable[str]) -> Iterator[Blocker]:

@@ -69,8 +69,8 @@ def remaining_texts(remaining: Remaining) -> Iterator[str]:
     if remaining.workloads:
         names = [reference_text(name) for name in remaining.workloads]
         pods = count_text(sum(remaining.workloads.values()), "pod")
-        verb = "keeps its keys" if len(names) == 1 else "keep their keys"
-        yield f"{join_names(names, _SHOWN)} ({pods}) {verb}, and the device plugin serves {'it' if len(names) == 1 else 'them'}"
+        verb = "keeps its" if len(names) == 1 else "keep their"
+        yield f"{join_names(names, _SHOWN)} ({pods}) {verb} keys of replicas, which the device plugin serves"
     if remaining.nodes:
         offers = ", ".join(sorted({key for keys in remaining.nodes.values() for key in keys}))
         is_one = len(remaining.nodes) == 1

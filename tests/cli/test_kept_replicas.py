@@ -64,8 +64,8 @@ def test_nothing_blocks_where_replicas_stay(tmp_path: Path, name: str) -> None:
     }
     assert (
         "kept translation.keep leaves "
-        f"{name} with their device plugin: pods keep these keys Deployment/team/notebooks (2 pods) keeps its keys, and "
-        f"the device plugin serves it ts-0 offers {name} and stays as it is: no wave has it"
+        f"{name} with their device plugin: pods keep these keys Deployment/team/notebooks (2 pods) keeps its keys of "
+        f"replicas, which the device plugin serves ts-0 offers {name} and stays as it is: no wave has it"
     ) in text
 
 
@@ -126,6 +126,70 @@ def test_a_node_with_a_driver_for_other_devices_stays(tmp_path: Path) -> None:
     status, answer, _ = assess(tmp_path, [*estate(), published], *settings(tmp_path, SHARED))
 
     assert (status, answer["remaining"]["nodes"]) == (0, {"ts-0": [SHARED]})
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_pods_of_whole_devices_on_a_node_that_stays_take_none_of_others(
+    tmp_path: Path, *, spread: bool
+) -> None:
+    """They were placed on the nodes to move, without devices left for the pods of these."""
+    others = ["ts-0"] * 4
+    objects = [
+        plugin_node("gpu-0"),
+        plugin_node("gpu-1"),
+        node("ts-0", {SHARED: "8", GPU: "4"}),
+        namespace("team"),
+        *workload("train", {GPU: "1"}, ["gpu-0"] * 4 + others * spread),
+        *(workload("other", {GPU: "1"}, others) if not spread else ()),
+    ]
+    flags = settings(tmp_path, SHARED)
+
+    status, answer, _ = assess(tmp_path, objects, *flags)
+    plan = planned(tmp_path, objects, *flags)
+
+    assert (status, answer["capacity"]["pods"], answer["capacity"]["placed"]) == (0, 4, 4)
+    assert {} == held_objects(plan)
+    assert ["gpu-0", "gpu-1"] == sorted(name for names, _ in waves(plan) for name in names)
+
+
+@pytest.mark.parametrize("is_left_out", [False, True])
+def test_pods_that_would_get_claims_may_stay_by_a_label(
+    tmp_path: Path, *, is_left_out: bool
+) -> None:
+    """The fix was to publish other devices, and nothing left after the label was still said to be in the way."""
+    name = "nvidia.com/mig-1g.5gb"
+    objects = [
+        plugin_node("gpu-0"),
+        plugin_node("gpu-1"),
+        node("ts-0", {SHARED: "8", name: "4", GPU: "0"}),
+        namespace("team"),
+        *workload("train", {GPU: "1"}, ["gpu-0"]),
+        *workload("mig", {name: "1"}, ["ts-0"]),
+    ]
+    label = {"drawbridge.internal/translate": "false"}
+    for entry in objects[5:] if is_left_out else ():
+        if entry["metadata"]["name"].startswith("mig"):
+            template = entry["spec"].get("template", entry)
+            template["metadata"] = {
+                **template["metadata"],
+                "labels": {**template["metadata"].get("labels", {}), **label},
+            }
+    flags = settings(tmp_path, SHARED)
+
+    status, answer, _ = assess(tmp_path, objects, *flags)
+    _, residue, _ = assess(tmp_path, objects, *flags, "--residue")
+    plan = planned(tmp_path, objects, *flags)
+
+    codes = {entry["code"] for entry in residue["residue"]}
+    if is_left_out:
+        assert (status, codes) == (0, {"devicePluginLeft"})
+        assert {} == held_objects(plan)
+        return
+    advice = 'set the label drawbridge.internal/translate: "false" in its pod template'
+    assert (1, True) == (status, "podsWithoutClaims" in codes)
+    assert [True] == [advice in entry["fix"] for entry in answer["blockers"]]
+    held = {entry["object"]: entry["fix"] for entry in plan["held"]}
+    assert advice in held["Deployment/team/mig"]
 
 
 def test_other_replicas_are_held_still(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from migration.assessment.device_lines import DeviceLines, LinesQuestion, find_d
 from migration.assessment.device_needs import devices_in_use
 from migration.assessment.outcomes import (
     AssessedWorkload,
+    Outcome,
     claiming_namespaces,
     group_with_devices,
 )
@@ -171,10 +172,20 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
         """
         read = read_cards(self.cluster.nodes, self.live_nodes, self.groups)
         cards = {PodKey(*key): names for key, names in read.items()}
+        live_nodes = self.live_nodes
+        native = {
+            workload.key.reference: live_nodes[workload.key.reference]
+            for workload in self.cluster.workloads
+            if workload.outcome is Outcome.NATIVE
+        }
+        left_out = {
+            **pods_on(self.cluster.sliced, live_nodes, self.groups),
+            **pods_on(self.cluster.remaining.nodes, native, self.groups),
+        }
         placer = Placer(
             self.cluster,
             replaced_pods(self.evidence, self.cluster.workloads),
-            pods_on(self.cluster.sliced, self.live_nodes, self.groups),
+            left_out,
             ending=self.ending,
             homes=pods_at_home(self.bound_pods, self.live_nodes, self.groups),
             cards=cards,

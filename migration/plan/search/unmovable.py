@@ -194,10 +194,15 @@ class Unmovable(NamedTuple):
     nodes: frozenset[str] | None = None
 
 
-def unserved_workload(workload: AssessedWorkload) -> Unmovable:
-    """Return a workload with running pods that no node would serve after their move."""
+def unserved_workload(workload: AssessedWorkload, staying: Collection[str]) -> Unmovable:
+    """Return a workload with running pods that no node would serve after their move.
+
+    Args:
+        workload: The workload.
+        staying: The nodes of its pods that stay with their device plugin.
+    """
     # Only what stays beside other claims moves the rest.
-    serve = f"{serve_fix(workload)}; then plan again from a new snapshot"
+    serve = f"{serve_fix(workload, staying)}; then plan again from a new snapshot"
     fix = f"{_KEEP}{serve}" if len(class_names(workload)) > 1 else serve
     return Unmovable(workload, unserved_text(workload), _RUNS_UNSERVED, fix)
 

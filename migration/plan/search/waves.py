@@ -236,8 +236,9 @@ class Planner:
         unserved = self._placer.unserved(stage, keys) if keys else frozenset[str]()
         unserved |= lacking_devices(self._cluster, self._placer, stage, self._live_nodes)
         for workload in self._workloads:
-            if workload.key.reference in unserved:
-                yield unserved_workload(workload)
+            if (name := workload.key.reference) in unserved:
+                own = self._cluster.remaining.nodes.keys() & self._live_nodes[name]
+                yield unserved_workload(workload, own)
         others = {
             entry.workload.key.reference: entry
             for entry in (
