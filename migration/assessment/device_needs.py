@@ -7,6 +7,7 @@ claim of a native pod, which counts on the line of the class alone, as the pod h
 Source: k8s.io/kubernetes v1.37.1, pkg/quota/v1/evaluator/core, resource_claims.go, addExtendedResourceQuota.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -25,12 +26,7 @@ from kube.names import TRANSLATE_LABEL
 from kube.quantity import ZERO, Quantity
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.claim_counts import surge_of
-from migration.assessment.outcomes import (
-    AssessedWorkload,
-    Outcome,
-    devices_of_pod,
-    translated_pod,
-)
+from migration.assessment.outcomes import AssessedWorkload, Outcome, devices_of_pod, translated_pod
 from migration.assessment.quota_amounts import DeviceUse, NamespaceUse, Start
 from migration.cluster.evidence import mapping_at
 from migration.cluster.workloads import requested_pods
@@ -439,6 +435,13 @@ def _use_of(
         coming: The pods that it lacks or starts later.
         starts_at_once: The lines of today let those of all workloads start at once.
     """
+    if workload.devices:
+        present = workload.devices.keys() & objects.pods.keys()
+        own = (
+            workload.devices[name] | class_devices(objects.claims_of.get(name, ()))
+            for name in present
+        )
+        return DeviceUse(sum(own, Counter()))
     of_pod, surge = devices_of_pod(workload), surge_of(workload)
     pods = _present_pods(workload, objects)
     claimed = [class_devices(objects.claims_of.get(name, ())) for name in workload.members]

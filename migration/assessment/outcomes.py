@@ -86,6 +86,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         members: Namespace and name of its live pods.
         pod_outcome: The outcome of the pods that its controller creates; its own is unknown where nothing here moves it.
         next_classes: The DeviceClasses that the claims of these pods name, where nothing here moves it.
+        devices: Live pod to its devices by DeviceClass, where nothing here moves it.
         suspended: It is suspended, and has no pods; it counts with none.
         next_pods: The number of pods at a time of its templates, for a workload of another project that counts with none.
     """
@@ -102,6 +103,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     members: frozenset[tuple[str, str]] = frozenset()
     pod_outcome: Outcome = Outcome.UNKNOWN
     next_classes: frozenset[str] = frozenset()
+    devices: Mapping[tuple[str, str], Counter[str]] = {}
     suspended: bool = False
     next_pods: int = 0
 
@@ -213,6 +215,9 @@ def assess_workload(
         ),
         pod_outcome=pod_outcome,
         suspended=workload.is_suspended,
+        devices=_devices_by_pod(workload.pods, snapshot, options, namespace)
+        if outcome is Outcome.UNKNOWN and pod_outcome is not Outcome.UNKNOWN
+        else {},
     )
     if not assessed.gets_claims:
         return assessed
@@ -462,17 +467,31 @@ def translated_pod(result: TranslatedObject) -> Mapping[str, Any] | None:
     return pod if isinstance(pod, Mapping) else None
 
 
+def _devices_by_pod(
+    pods: Iterable[SourceObject],
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+    namespace: str,
+) -> dict[tuple[str, str], Counter[str]]:
+    """Return each pod to its devices by DeviceClass; those of equal requests are translated once."""
+    by_shape: dict[bytes, Counter[str]] = {}
+    devices = {}
+    for source in pods:
+        shape = request_shape(source)
+        if shape not in by_shape:
+            result = translate_adopted(as_created(source, snapshot), snapshot, options, namespace)
+            by_shape[shape] = _devices_of(result)
+        devices[source.namespace or namespace, source.name] = by_shape[shape]
+    return devices
+
+
+def _devices_of(result: TranslatedObject) -> Counter[str]:
+    return sum((claim.devices() for claim in result.claims), Counter())
+
+
 def devices_of_pod(workload: AssessedWorkload) -> Counter[str]:
-    """Return DeviceClass to the devices that the claims of one pod request of it; of alternatives the largest counts."""
-    counts: Counter[str] = Counter()
-    for claim in workload.result.claims if workload.result is not None else ():
-        for request in claim.spec["spec"]["devices"]["requests"]:
-            largest: Counter[str] = Counter()
-            for alternative in request.get("firstAvailable") or [request["exactly"]]:
-                name = alternative["deviceClassName"]
-                largest[name] = max(largest[name], alternative.get("count") or 1)
-            counts.update(largest)
-    return counts
+    """Return DeviceClass to the devices that the claims of one pod request of it."""
+    return _devices_of(workload.result) if workload.result is not None else Counter()
 
 
 def mapped_classes(workloads: Iterable[AssessedWorkload]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from testing.migration import GPU, SHARE, WHOLE, hami_node, plugin_node, workloa
 from testing.plan import held_objects, planned, waves
 
 KEY: Final = f"requests.{GPU}"
+NVIDIA: Final = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
 SHARES: Final = "hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices"
 SLICE: Final = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory": "16Gi"}
 Objects = list[dict[str, Any]]
@@ -130,3 +131,43 @@ def test_limits_of_device_quotas_have_room_for_claims_of_other_lines(tmp_path: P
     answer = convert(tmp_path, cluster(hard, whole=1), "--to", "device")
 
     assert {"cores": "500", "gpu": "1", "gpu-2": "10"} == limits(answer)
+
+
+# --- workloads of other projects ------------------------------------------------------------------
+
+
+def of_another_project(pods: Objects, api_version: str, kind: str, name: str) -> Objects:
+    reference = {"apiVersion": api_version, "kind": kind, "name": name, "controller": True}
+    for pod in pods:
+        pod["metadata"]["ownerReferences"] = [reference]
+    return pods
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind"), [("kubeflow.org/v1", "Notebook"), ("example.com/v1", "Training")]
+)
+def test_pods_of_other_projects_are_use_by_which_a_line_is_divided(
+    tmp_path: Path, api_version: str, kind: str
+) -> None:
+    """Two of the four GPUs were for whole ones, which nobody uses, and the next of three Notebooks waited."""
+    _, one = workload("one", SHARE, ["hami-0"])
+    _, two = workload("two", SHARE | {GPU: "2"}, ["hami-0"])
+    pods = of_another_project([one, two], api_version, kind, "own")
+    objects = [hami_node("hami-0"), plugin_node("gpu-0"), namespace("team"), *pods]
+
+    (quota,) = convert(tmp_path, [*objects, resource_quota({KEY: "4"})])["quotas"]
+    answer = convert(tmp_path, [*objects, resource_quota({KEY: "3"})], "--to", "device")
+
+    assert quota["added"] == {NVIDIA: "0", SHARES: "4"}
+    assert sorted(limits(answer).values()) == ["0", "3"]
+
+
+def test_a_pod_of_another_project_that_ended_uses_nothing(tmp_path: Path) -> None:
+    _, one = workload("one", SHARE, ["hami-0"])
+    one["status"] = {"phase": "Succeeded"}
+    pods = of_another_project([one], "kubeflow.org/v1", "Notebook", "own")
+    objects = [hami_node("hami-0"), plugin_node("gpu-0"), namespace("team"), *pods]
+
+    (quota,) = convert(tmp_path, [*objects, resource_quota({KEY: "4"})])["quotas"]
+
+    assert quota["added"] == {NVIDIA: "2", SHARES: "2"}

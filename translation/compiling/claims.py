@@ -4,6 +4,7 @@ Pure: equal intents, profiles and facts give equal bytes, here and in the contro
 the driver cannot express is an error; one that it can express only in part is a warning.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
@@ -83,6 +84,17 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         """Yield every exact request, and every alternative of the others."""
         for request in self.spec["spec"]["devices"]["requests"]:
             yield from request.get("firstAvailable") or [request["exactly"]]
+
+    def devices(self) -> Counter[str]:
+        """Return DeviceClass to the devices that are requested of it; of alternatives the largest counts."""
+        counts: Counter[str] = Counter()
+        for request in self.spec["spec"]["devices"]["requests"]:
+            largest: Counter[str] = Counter()
+            for alternative in request.get("firstAvailable") or [request["exactly"]]:
+                name = alternative["deviceClassName"]
+                largest[name] = max(largest[name], alternative.get("count") or 1)
+            counts.update(largest)
+        return counts
 
     def classes_by_request(self) -> Iterator[tuple[int, str]]:
         """Yield the index of each request with the DeviceClass of each of its alternatives."""
