@@ -474,8 +474,7 @@ def _devices_by_pod(
     namespace: str,
 ) -> dict[tuple[str, str], Counter[str]]:
     """Return each pod to its devices by DeviceClass; those of equal requests are translated once."""
-    by_shape: dict[bytes, Counter[str]] = {}
-    devices = {}
+    by_shape, devices = dict[bytes, Counter[str]](), {}
     for source in pods:
         shape = request_shape(source)
         if shape not in by_shape:

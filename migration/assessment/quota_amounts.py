@@ -66,6 +66,22 @@ def negative_fault(amount: Quantity) -> str:
     return f"{amount} is negative; write 0 or more" if amount < ZERO else ""
 
 
+def smallest_amounts(lines: Iterable[tuple[str, object]]) -> dict[str, Quantity]:
+    """Return resource name to the smallest amount of its lines.
+
+    Each of the lines has to allow a pod.
+
+    >>> smallest_amounts([("nvidia.com/gpu", "8"), ("nvidia.com/gpu", 4), ("nvidia.com/gpu", None)])
+    {'nvidia.com/gpu': Quantity('4')}
+    """
+    smallest: dict[str, Quantity] = {}
+    for name, value in lines:
+        amount = read_amount(value)
+        if isinstance(amount, Quantity) and not devices_fault(amount):
+            smallest[name] = min(smallest.get(name, amount), amount)
+    return smallest
+
+
 # --- the division of an amount --------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ from migration.assessment.quota_amounts import (
     divide_amount,
     present_classes,
     read_amount,
+    smallest_amounts,
 )
 from quotas.resource_quotas.scopes import devices_of_class
 from translation.cluster.snapshot import (
@@ -181,7 +182,8 @@ def convert_quotas(
         place = source.namespace or namespace
         own_keys = keys_of[place]
         used = None if usage is None else usage.get(place, NamespaceUse())
-        added_amounts: dict[str, Quantity] = {}
+        parts_of: dict[str, Mapping[str, Quantity]] = {}
+        smallest = smallest_amounts((resource_name(line), value) for line, value in lines.items())
         missing: dict[str, str] = {}
         effects: list[QuotaEffect] = []
         for line, value in lines.items():
@@ -198,18 +200,15 @@ def convert_quotas(
             own_classes = _asked_classes(present_classes(claimed, absent), key, used, options)
             mapped = {name for name in own_classes if mappings.get(name) == key}
             divided = divide_amount(
-                *(amount, own_classes, used.of(key) if used else None),
+                *(smallest[key], own_classes, used.of(key) if used else None),
                 with_lines=_classes_with_lines(source, own_classes),
                 mapped=mapped,
             )
-            parts = {
+            parts_of[key] = parts = {
                 name: part
                 for name, part in divided.items()
                 if name not in mapped and (place, devices_of_class(name)) not in left_lines
             }
-            for name, part in parts.items():
-                of_class = devices_of_class(name)
-                added_amounts[of_class] = added_amounts.get(of_class, ZERO) + part
             own = [name for name in own_classes if name in mapped]
             effects.append(
                 QuotaEffect(
@@ -220,7 +219,7 @@ def convert_quotas(
                 )
             )
         beside = _room_for_others(lines.keys() - missing.keys(), used)
-        added_amounts = _with_room(added_amounts, beside)
+        added_amounts = _with_room(_amounts_of_classes(parts_of.values()), beside)
         converted_quota = _convert_quota(source, namespace, added_amounts, missing)
         effects += _lines_of_others(converted_quota.added, beside)
         effects += _exceeded_lines(converted_quota.added, used.all if used else DeviceUse())
@@ -230,6 +229,15 @@ def convert_quotas(
             )
         )
     return converted_quotas
+
+
+def _amounts_of_classes(parts: Iterable[Mapping[str, Quantity]]) -> dict[str, Quantity]:
+    """Return the line of each class to the sum of its parts."""
+    amounts: dict[str, Quantity] = {}
+    for name, part in (entry for own in parts for entry in own.items()):
+        of_class = devices_of_class(name)
+        amounts[of_class] = amounts.get(of_class, ZERO) + part
+    return amounts
 
 
 def _device_lines(

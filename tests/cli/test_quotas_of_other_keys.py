@@ -149,7 +149,7 @@ def of_another_project(pods: Objects, api_version: str, kind: str, name: str) ->
 def test_pods_of_other_projects_are_use_by_which_a_line_is_divided(
     tmp_path: Path, api_version: str, kind: str
 ) -> None:
-    """Two of the four GPUs were for whole ones, which nobody uses, and the next of three Notebooks waited."""
+    """Two of the four GPUs were for pods with whole ones, and there are none: the next Notebook waited."""
     _, one = workload("one", SHARE, ["hami-0"])
     _, two = workload("two", SHARE | {GPU: "2"}, ["hami-0"])
     pods = of_another_project([one, two], api_version, kind, "own")
@@ -171,3 +171,17 @@ def test_a_pod_of_another_project_that_ended_uses_nothing(tmp_path: Path) -> Non
     (quota,) = convert(tmp_path, [*objects, resource_quota({KEY: "4"})])["quotas"]
 
     assert quota["added"] == {NVIDIA: "2", SHARES: "2"}
+
+
+# --- several lines of a key -----------------------------------------------------------------------
+
+
+def test_lines_of_one_key_give_the_smallest_of_their_amounts(tmp_path: Path) -> None:
+    """Each of them has to allow a pod; their sum let claims be twice as many."""
+    hard = {KEY: "8", f"limits.{GPU}": "4"}
+    pods = workload("web", SHARE, ["hami-0"] * 2)
+    objects = [hami_node("hami-0"), plugin_node("gpu-0"), namespace("team"), *pods]
+
+    (quota,) = convert(tmp_path, [*objects, resource_quota(hard)])["quotas"]
+
+    assert quota["added"] == {NVIDIA: "1", SHARES: "3"}
