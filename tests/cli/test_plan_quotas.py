@@ -14,7 +14,7 @@ from migration.wave.steps import Step, StepKind
 from testing.command import drawbridge
 from testing.documents import claim, namespace, node, resource_quota
 from testing.migration import GPU, SHARE, device_quota, hami_node, plugin_node, workload
-from testing.plan import changes, checks_before, planned, script
+from testing.plan import changes, checks_before, failed_before, held_objects, planned, script
 
 MIG: Final = "nvidia.com/mig-1g.5gb"
 _NVIDIA: Final = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
@@ -395,3 +395,36 @@ def test_a_rollout_of_pods_without_the_key_of_the_line_needs_no_budget(tmp_path:
     notes = [note for wave in plan["waves"] for note in wave["notes"]]
     (told,) = [note for note in notes if "both count in DeviceQuota team" in note]
     assert told.startswith("rollouts of Deployment/team/share start a pod")
+
+
+def test_a_budget_that_counts_more_of_claims_than_of_keys_holds_the_namespace(
+    tmp_path: Path,
+) -> None:
+    """Pods with a percentage of memory are free as keys: a wave opted them in, and they waited."""
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "25"}
+    limit = {
+        "name": "memory",
+        "driver": "hami-core-gpu.project-hami.io",
+        "deviceClassNames": ["hami-core-gpu.project-hami.io"],
+        "capacity": "memory",
+        "legacyKeys": [
+            {"name": "nvidia.com/gpumem", "perUnit": "1Mi", "multipliedBy": "nvidia.com/gpu"}
+        ],
+    }
+    own = namespace("team", {"kubernetes.io/metadata.name": "team"})
+    pods = workload("web", limits, ["hami-0", "hami-1"])
+    objects = [hami_node("hami-0"), hami_node("hami-1"), own, *pods]
+    low = device_quota(limits=[{**limit, "max": "15000Mi"}])
+
+    held = held_objects(planned(tmp_path, [*objects, low]))
+    enough = held_objects(
+        planned(tmp_path, [*objects, device_quota(limits=[{**limit, "max": "30000Mi"}])])
+    )
+
+    text = (
+        "pods of Deployment/team/web would wait once it is opted in, as claims count for more of an enforced DeviceQuota "
+        "than their keys do today"
+    )
+    assert held["Namespace//team"] == text
+    assert "Namespace//team" not in enough
+    assert failed_before(tmp_path, [*objects, low])["Namespace//team"].startswith(text)

@@ -11,6 +11,8 @@ from findings.text import join_names
 from kube.api.core import ResourceQuota
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
+from migration.assessment.assessed_cluster import AssessedCluster
+from migration.assessment.blockers import check_device_quotas
 from migration.assessment.capacity import class_names
 from migration.assessment.chart_names import chart_mappings
 from migration.assessment.device_lines import LinesQuestion, find_device_lines
@@ -23,6 +25,7 @@ from migration.plan.checks.checks import ClusterView, DrainAnswer, WaveAnswer
 from migration.plan.facts.opted_in import opted_out_workloads
 from migration.plan.model.plan import RESTARTED_KINDS, Held, Plan, Wave
 from migration.plan.planning.mappings import planned_mappings, publishing_drivers
+from migration.plan.planning.namespaces import defect_text
 from migration.plan.planning.prepared import (
     PlanQuestion,
     PreparedCluster,
@@ -69,8 +72,20 @@ def check_before_wave(
         *(plan, wave, view, lambda wave: _drain_answer(prepared, question, plan, wave)),
         wide_mappings=cluster.wide_mappings,
         shortages=(*cluster.claim_shortages, *cluster.early_shortages),
-        in_vain=tuple(_nodes_in_vain(prepared, question, plan, wave)),
+        in_vain=(
+            *_nodes_in_vain(prepared, question, plan, wave),
+            *_stopped_by_quotas(cluster, wave),
+        ),
     )
+
+
+def _stopped_by_quotas(cluster: AssessedCluster, wave: Wave) -> Iterator[Held]:
+    """Yield the namespaces of a wave with pods that an enforced DeviceQuota does not let through with claims."""
+    for defect in check_device_quotas(cluster.workloads, cluster.state):
+        for namespace in wave.opted_in:
+            if own := [name for name in defect.objects if name.split("/")[1] == namespace]:
+                reason = defect_text(join_names(own), defect)
+                yield Held(object=f"Namespace//{namespace}", reason=reason, fix=defect.fix)
 
 
 def _with_lines_of_wave(

@@ -12,6 +12,7 @@ from migration.assessment.blockers import (
     READ_REGISTER,
     UNREAD_REGISTER,
     WHOLE,
+    check_device_quotas,
     check_readable,
     check_version,
     nvidia_driver,
@@ -176,7 +177,10 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     namespaces, held_namespaces = split_namespaces(
         prepared.cluster.workloads,
         stage.opted_in,
-        tuple(check_shares(prepared.cluster.workloads, question.version)),
+        (
+            *check_shares(prepared.cluster.workloads, question.version),
+            *check_device_quotas(prepared.cluster.workloads, prepared.cluster.state),
+        ),
         prepared.cluster.unserved_next,
     )
     namespaces, uncreated = split_uncreated(

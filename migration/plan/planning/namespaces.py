@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from findings.finding import Code
 from findings.text import join_names
 from migration.assessment.blockers import Blocker
 from migration.assessment.claim_counts import ClaimShortage, describe_shortages
@@ -15,6 +16,22 @@ from migration.plan.model.plan import Held, is_name, is_namespace
 _CREATED: Final = (
     "once it is opted in, pods that a controller of another project creates again would get claims"
 )
+_NEVER: Final = frozenset({Code.EXCEEDS_DEVICE_QUOTA.value, Code.EXCEEDS_PER_REQUEST_QUOTA.value})
+_WOULD_WAIT: Final = "pods of {} would wait once it is opted in, as claims count for more of an enforced DeviceQuota than their keys do today"
+
+
+def defect_text(names: str, defect: Blocker) -> str:
+    """Return the text about workloads of a namespace with a blocker of shares or DeviceQuotas.
+
+    Args:
+        names: The workloads.
+        defect: The blocker.
+    """
+    if defect.code == Code.DEVICE_QUOTA_FULL.value:
+        return _WOULD_WAIT.format(names)
+    if defect.code in _NEVER:
+        return f"pods of {names} would be stopped once it is opted in: {defect.message}"
+    return f"{names} would get shares: {defect.message}"
 
 
 def split_namespaces(
@@ -28,7 +45,7 @@ def split_namespaces(
     Args:
         workloads: The cluster's workloads.
         opted_in: Namespaces that take part already.
-        defects: The blockers that `check_shares` yields.
+        defects: The blockers that `check_shares` and `check_device_quotas` yield.
         unserved_next: The workloads of `find_unserved_next`.
     """
     defect_of = {name: defect for defect in defects for name in defect.objects}
@@ -62,7 +79,7 @@ def split_namespaces(
         elif mistaken := [entry for entry in members if entry.key.reference in defect_of]:
             defect = defect_of[mistaken[0].key.reference]
             names_of_shares = join_names([entry.key.reference for entry in mistaken])
-            reason = f"{names_of_shares} would get shares: {defect.message}"
+            reason = defect_text(names_of_shares, defect)
             blocked.append(Held(object=reference, reason=reason, fix=defect.fix))
         elif any(entry.result and entry.outcome is not Outcome.NATIVE for entry in members):
             namespaces.append(name)
