@@ -468,20 +468,19 @@ def translated_pod(result: TranslatedObject) -> Mapping[str, Any] | None:
 
 
 def _devices_by_pod(
-    pods: Iterable[SourceObject],
+    pods: Sequence[SourceObject],
     snapshot: TranslationSnapshot,
     options: TranslationOptions,
     namespace: str,
 ) -> dict[tuple[str, str], Counter[str]]:
     """Return each pod to its devices by DeviceClass; those of equal requests are translated once."""
-    by_shape, devices = dict[bytes, Counter[str]](), {}
-    for source in pods:
-        shape = request_shape(source)
-        if shape not in by_shape:
-            result = translate_adopted(as_created(source, snapshot), snapshot, options, namespace)
-            by_shape[shape] = _devices_of(result)
-        devices[source.namespace or namespace, source.name] = by_shape[shape]
-    return devices
+    shapes = [request_shape(source) for source in pods]
+    devices_of = {}
+    for shape, source in dict(zip(shapes, pods, strict=True)).items():
+        result = translate_adopted(as_created(source, snapshot), snapshot, options, namespace)
+        devices_of[shape] = _devices_of(result)
+    names = [(source.namespace or namespace, source.name) for source in pods]
+    return {name: devices_of[shape] for name, shape in zip(names, shapes, strict=True)}
 
 
 def _devices_of(result: TranslatedObject) -> Counter[str]:
