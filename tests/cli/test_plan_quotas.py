@@ -421,10 +421,7 @@ def test_a_budget_that_counts_more_of_claims_than_of_keys_holds_the_namespace(
         planned(tmp_path, [*objects, device_quota(limits=[{**limit, "max": "30000Mi"}])])
     )
 
-    text = (
-        "pods of Deployment/team/web would wait once it is opted in, as claims count for more of an enforced DeviceQuota "
-        "than their keys do today"
-    )
+    text = "pods of Deployment/team/web would wait for an enforced DeviceQuota once it is opted in"
     assert held["Namespace//team"] == text
     assert "Namespace//team" not in enough
     assert failed_before(tmp_path, [*objects, low])["Namespace//team"].startswith(text)

@@ -17,7 +17,7 @@ _CREATED: Final = (
     "once it is opted in, pods that a controller of another project creates again would get claims"
 )
 _NEVER: Final = frozenset({Code.EXCEEDS_DEVICE_QUOTA.value, Code.EXCEEDS_PER_REQUEST_QUOTA.value})
-_WOULD_WAIT: Final = "pods of {} would wait once it is opted in, as claims count for more of an enforced DeviceQuota than their keys do today"
+_WOULD_WAIT: Final = "pods of {} would wait for an enforced DeviceQuota once it is opted in"
 
 
 def defect_text(names: str, defect: Blocker) -> str:
