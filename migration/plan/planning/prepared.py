@@ -170,9 +170,9 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
             partial: The namespaces that are never opted in as a whole.
             awaited: The nodes for namespaces, as `Planner` takes them.
         """
-        read = read_cards(self.cluster.nodes, self.live_nodes, self.groups)
-        cards = {PodKey(*key): names for key, names in read.items()}
         live_nodes = self.live_nodes
+        read = read_cards(self.cluster.nodes, live_nodes, self.groups)
+        cards = {PodKey(*key): names for key, names in read.items()}
         native = {
             workload.key.reference: live_nodes[workload.key.reference]
             for workload in self.cluster.workloads
@@ -187,7 +187,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
             replaced_pods(self.evidence, self.cluster.workloads),
             left_out,
             ending=self.ending,
-            homes=pods_at_home(self.bound_pods, self.live_nodes, self.groups),
+            homes=pods_at_home(self.bound_pods, live_nodes, self.groups),
             cards=cards,
             reachable=self.reachable,
             named_nodes=_named_nodes(self.groups.values()),
@@ -195,7 +195,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
         )
         divisible = divisible_workloads(self.groups.values())
         return Planner(
-            *(self.cluster, self.live_nodes, placer, policy, self.bound_pods),
+            *(self.cluster, live_nodes, placer, policy, self.bound_pods),
             divisible=divisible,
             partial=partial,
             awaited=awaited,
