@@ -80,6 +80,48 @@ def test_pods_that_fit_nowhere_wait_and_get_what_is_released(
 
 
 @pytest.mark.usefixtures("bridge")
+def test_a_claim_of_a_template_is_written_once_until_its_pod_runs(
+    cluster: Access, namespace: str, nodes: list[str]
+) -> None:
+    """A policy of the manifests gives it the finalizer when it is created."""
+    with cluster.watching("resourceclaims") as (_, events):
+        cluster.kubectl(
+            "apply", "-n", namespace, "-f", "-", input=stream(_pods_with_a_device(["one"], nodes))
+        )
+        cluster.wait_running("one", namespace, timeout_s=TIMEOUT_S)
+        seen = [
+            (event["type"], "allocation" in event["object"].get("status", {}))
+            for event in list(events)
+            if event["object"]["metadata"]["namespace"] == namespace
+            and event["object"]["metadata"].get("finalizers") == [FINALIZER]
+        ]
+
+    assert seen == [("ADDED", False), ("MODIFIED", True)]
+
+
+@pytest.mark.usefixtures("bridge")
+def test_the_claim_of_a_pod_that_never_ran_is_deleted_with_it(
+    cluster: Access, namespace: str, nodes: list[str]
+) -> None:
+    (template, waiting) = _pods_with_a_device(["waiting"], nodes)
+    waiting["spec"]["schedulingGates"] = [{"name": "drawbridge.test/never"}]
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream([template, waiting]))
+    cluster.wait_until(
+        lambda: cluster.objects("resourceclaims", namespace),
+        "the claim exists",
+        timeout_s=TIMEOUT_S,
+    )
+
+    cluster.kubectl("delete", "pod", "waiting", "-n", namespace, "--wait=false")
+
+    cluster.wait_until(
+        lambda: not cluster.objects("resourceclaims", namespace),
+        "the claim is gone",
+        timeout_s=TIMEOUT_S,
+    )
+
+
+@pytest.mark.usefixtures("bridge")
 def test_the_documented_watch_says_which_pod_was_bound_to_which_node(
     cluster: Access, namespace: str, nodes: list[str]
 ) -> None:

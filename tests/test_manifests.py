@@ -87,7 +87,7 @@ SERVED_SINCE: Final = {
 }
 """API version to the Kubernetes that serves all kinds of it that the manifests have: of
 admissionregistration.k8s.io/v1 the newest is the ValidatingAdmissionPolicy, but for
-manifests/quota-gates, which needs 1.36."""
+manifests/quota-gates and manifests/bridge, which need 1.36."""
 OTHERS: Final = ("cert-manager.io/", "drawbridge.internal/", "kustomize.config.k8s.io/")
 
 

@@ -352,7 +352,14 @@ def _bridge() -> str:
     """Return the bridge; its sidecar gets the settings of the chart in its own ConfigMap."""
     documents = [
         document
-        for name in ("account", "accountpolicy", "flowcontrol", "configuration", "bridge")
+        for name in (
+            "account",
+            "accountpolicy",
+            "flowcontrol",
+            "protection",
+            "configuration",
+            "bridge",
+        )
         for document in _documents(f"bridge/{name}")
     ]
     (configuration,) = (document for document in documents if document["kind"] == "ConfigMap")

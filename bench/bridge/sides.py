@@ -16,7 +16,11 @@ from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
 METRICS_FLAG: Final = "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics"
 _SAMPLE: Final = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
+CLAIM_PROTECTION: Final = "drawbridge-claim-protection"
+"""The policy of the bridge's manifests that saves the write of a claim's finalizer, and its binding."""
 _READY_S: Final = 120.0
+_POLICY_REFRESH_S: Final = 2.0
+"""The API server looks at its policies once a second."""
 _NOT_OURS: Final = frozenset({"kubectl-proxy"})
 
 
@@ -55,7 +59,7 @@ class Side(Protocol):
 
 
 class InTree(Side):
-    """kube-scheduler with its default plugins."""
+    """kube-scheduler with its default plugins, and claims as Kubernetes creates them."""
 
     name = "in-tree"
     scheduler = DEFAULT_SCHEDULER_NAME
@@ -64,6 +68,8 @@ class InTree(Side):
         self._cluster = cluster
 
     def start(self) -> None:
+        self._cluster.delete("mutatingadmissionpolicybinding", CLAIM_PROTECTION)
+        time.sleep(_POLICY_REFRESH_S)
         self._cluster.start_scheduler()
 
     def stop(self) -> None:
@@ -88,6 +94,8 @@ class Ours(Side):
         return self._name
 
     def start(self) -> None:
+        self._bridge.install()
+        time.sleep(_POLICY_REFRESH_S)
         self._bridge.start(self._replica)
         deadline = time.monotonic() + _READY_S
         while self._replica not in self._bridge.working():
