@@ -22,9 +22,9 @@ from migration.assessment.quota_amounts import (
     DeviceUse,
     InvalidAmount,
     NamespaceUse,
+    classes_of_line,
     devices_fault,
     divide_amount,
-    present_classes,
     read_amount,
     smallest_amounts,
 )
@@ -197,7 +197,9 @@ def convert_quotas(
                 missing[line] = reason
                 continue
             claimed = _claimed_classes(counted[key], key, mappings, unclaimed.get(place, ()))
-            own_classes = _asked_classes(present_classes(claimed, absent), key, used, options)
+            # The webhook asks for a line of each class, whichever key pods have for it.
+            counts_others = options.quota is QuotaPolicy.DENY
+            own_classes = classes_of_line(claimed, absent, key, used, counts_others=counts_others)
             mapped = {name for name in own_classes if mappings.get(name) == key}
             divided = divide_amount(
                 *(smallest[key], own_classes, used.of(key) if used else None),
@@ -338,20 +340,6 @@ def _claimed_classes(
 ) -> list[str]:
     """Return the classes of a key that claims may have, or pods by the key."""
     return [name for name in classes if mappings.get(name) == key or name not in unclaimed]
-
-
-def _asked_classes(
-    classes: Iterable[str], key: str, used: NamespaceUse | None, options: TranslationOptions
-) -> list[str]:
-    """Return the classes of a key that get a line.
-
-    The webhook asks for one of each class, whichever key pods have for it. Where it does not, a class that pods get by
-    other keys alone has no limit before, and gets none.
-    """
-    if used is None or options.quota is QuotaPolicy.DENY:
-        return sorted(classes)
-    own, others = used.of(key), used.beside({key})
-    return [name for name in sorted(classes) if own.most(name) or name not in others]
 
 
 def _room_for_others(lines: Iterable[str], used: NamespaceUse | None) -> Mapping[str, int]:
