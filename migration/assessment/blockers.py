@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -287,10 +287,25 @@ _WAIT_FIX: Final = (
 )
 
 
+class _Stopped(NamedTuple):
+    """A workload with pods that a DeviceQuota does not let through.
+
+    Attributes:
+        finding: The reason for the first of them.
+        pods: Their number.
+        is_queued: Kueue queues them.
+    """
+
+    reference: str
+    finding: Finding
+    pods: int
+    is_queued: bool
+
+
 def check_device_quotas(
     workloads: Iterable[AssessedWorkload], state: ClusterState
 ) -> Iterator[Blocker]:
-    """Yield blockers for pods that DeviceQuotas never let through, and for those that would wait.
+    """Yield blockers for the pods of each namespace that DeviceQuotas never let through, and for those that would wait.
 
     Pods are charged one after the other, with the least that they can have, beside what other pods use.
 
@@ -301,36 +316,27 @@ def check_device_quotas(
         return
     moving = [workload for workload in workloads if workload.result is not None]
     budgets = _budgets(moving, state)
-    never: dict[Code, dict[str, Finding]] = {}
-    waiting: dict[str, int] = {}
-    is_any_queued = False
+    stopped: dict[tuple[bool, Code, str], list[_Stopped]] = {}
     left = MAX_ALL_PODS
     for workload in moving:
         pods = list(islice(build_pods(workload), left))
         left -= len(pods)
-        name = workload.key.reference
-        finding = _final(budgets, pods)
+        finding, number = _charge(budgets, pods)
         if finding is not None:
-            never.setdefault(finding.code, {})[name] = finding
-        elif count := _count_waiting(budgets, pods):
-            waiting[name] = count
-            is_any_queued = is_any_queued or _is_queued(workload, pods)
-    for code, by_name in never.items():
-        first = next(iter(by_name.values()))
+            name, is_full = workload.key.reference, finding.code is Code.DEVICE_QUOTA_FULL
+            entry = _Stopped(name, finding, number, is_full and _is_queued(workload, pods))
+            place = (is_full, finding.code, workload.key.namespace)
+            stopped.setdefault(place, []).append(entry)
+    for (is_full, code, _), own in sorted(stopped.items(), key=lambda entry: entry[0]):
+        number = sum(entry.pods for entry in own)
+        never = "a DeviceQuota never lets these pods through"
+        yet = f"a DeviceQuota does not let {count_text(number, 'pod')} through yet"
+        evicted = EVICTED if any(entry.is_queued for entry in own) else ""
         yield Blocker(
             code=code.value,
-            message=f"a DeviceQuota never lets these pods through: {first.detail}",
-            fix=_NEVER_FIX,
-            objects=tuple(by_name),
-        )
-    if waiting:
-        evicted = EVICTED if is_any_queued else ""
-        yield Blocker(
-            code=Code.DEVICE_QUOTA_FULL.value,
-            message=f"{count_text(sum(waiting.values()), 'pod')} would wait for a DeviceQuota, where it is "
-            f"enforced{evicted}",
-            fix=_WAIT_FIX,
-            objects=tuple(waiting),
+            message=f"{yet if is_full else never}: {own[0].finding.detail}{evicted}",
+            fix=_WAIT_FIX if is_full else _NEVER_FIX,
+            objects=tuple(entry.reference for entry in own),
         )
 
 
@@ -346,26 +352,15 @@ def _budgets(workloads: Iterable[AssessedWorkload], state: ClusterState) -> Budg
     return Budgets(msgspec.structs.replace(state, templates=templates, claims=claims), pods=members)
 
 
-def _final(budgets: Budgets, pods: list[Pod]) -> Finding | None:
-    """Return the reason that the equal pods of a workload never get through; None if they may."""
-    findings = budgets.find_excesses(pods[0]) if pods else ()
-    return next(
-        (
-            entry
-            for entry in findings
-            if entry.is_error and entry.code is not Code.DEVICE_QUOTA_FULL
-        ),
-        None,
-    )
-
-
-def _count_waiting(budgets: Budgets, pods: list[Pod]) -> int:
-    """Charge the pods of a workload as far as there is room; return the number of the others."""
+def _charge(budgets: Budgets, pods: Sequence[Pod]) -> tuple[Finding | None, int]:
+    """Charge equal pods as far as there is room; return the reason that the others are stopped, and their number."""
     for number, pod in enumerate(pods):
-        if any(entry.code is Code.DEVICE_QUOTA_FULL for entry in budgets.find_excesses(pod)):
-            return len(pods) - number
+        findings = budgets.find_excesses(pod)
+        if findings:
+            never = (entry for entry in findings if entry.code is not Code.DEVICE_QUOTA_FULL)
+            return next(never, findings[0]), len(pods) - number
         budgets.charge(pod)
-    return 0
+    return None, 0
 
 
 def _is_queued(workload: AssessedWorkload, pods: list[Pod]) -> bool:

@@ -242,6 +242,25 @@ def test_an_assessment_names_pods_that_quotas_do_not_let_through(tmp_path: Path)
     }
 
 
+def test_each_namespace_has_the_amounts_of_its_own_quota(tmp_path: Path) -> None:
+    """One row told of all, with no amounts; one of pods that never get through had those of the first quota."""
+    limit = {"name": "own", "driver": HAMI, "devices": {}, "max": 2}
+    spec = {"namespaceSelector": {"matchLabels": {"team": "audio"}}, "limits": [limit]}
+    pods = [share(name, 1024, place) for place in ("audio", "vision") for name in ("a", "b")]
+    file = tmp_path / "assessed.yaml"
+    objects = [api_object("DeviceQuota", "audio", spec=spec), *pods]
+    file.write_text((QUOTA / "cluster.yaml").read_text() + "---\n" + dump_yaml(objects))
+
+    answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
+
+    text = "a DeviceQuota does not let 1 pod through yet: DeviceQuota {}; where the quota is enforced, the pod waits"
+    rows = {tuple(entry["objects"]): entry["message"] for entry in answer["blockers"]}
+    own = "audio, limit own: 1 device needed, 0 of 2 devices left"
+    other = "vision, limit gpus: 1 device needed, 0 of 4 devices left"
+    assert rows["Pod/audio/b",] == text.format(own)
+    assert rows["Pod/vision/b",] == text.format(other)
+
+
 def test_a_pod_that_has_moved_is_assessed_once(tmp_path: Path) -> None:
     """Its devices are not charged beside it."""
     moved = share("moved", 1024)
@@ -266,7 +285,8 @@ def test_an_assessment_warns_of_a_queue_that_evicts_pods_that_wait(
     answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
 
     (blocker,) = [entry for entry in answer["blockers"] if entry["code"] == "deviceQuotaFull"]
-    assert blocker["message"].startswith("1 pod would wait for a DeviceQuota, where it is enforced")
+    text = "a DeviceQuota does not let 1 pod through yet: DeviceQuota vision, limit gpus: 1 device needed, 0 of 4 devices left"
+    assert blocker["message"].startswith(text)
     assert ("waitForPodsReady" in blocker["message"]) == label.startswith("kueue")
 
 

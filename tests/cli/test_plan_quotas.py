@@ -422,7 +422,11 @@ def test_a_budget_that_counts_more_of_claims_than_of_keys_holds_the_namespace(
         planned(tmp_path, [*objects, device_quota(limits=[{**limit, "max": "30000Mi"}])])
     )
 
-    text = "pods of Deployment/team/web would wait for an enforced DeviceQuota once it is opted in"
-    assert held["Namespace//team"] == text
+    text = (
+        "pods of Deployment/team/web would be stopped once it is opted in: a DeviceQuota does not let 1 pod through yet: "
+        "DeviceQuota team, limit memory: "
+    )
+    amounts = "10Gi of memory needed, 4760Mi of 15000Mi of memory left; where the quota is enforced, the pod waits"
+    assert held["Namespace//team"] == f"{text}{amounts}"
     assert "Namespace//team" not in enough
     assert failed_before(tmp_path, [*objects, low])["Namespace//team"].startswith(text)

@@ -16,8 +16,13 @@ from migration.plan.model.plan import Held, is_name, is_namespace
 _CREATED: Final = (
     "once it is opted in, pods that a controller of another project creates again would get claims"
 )
-_NEVER: Final = frozenset({Code.EXCEEDS_DEVICE_QUOTA.value, Code.EXCEEDS_PER_REQUEST_QUOTA.value})
-_WOULD_WAIT: Final = "pods of {} would wait for an enforced DeviceQuota once it is opted in"
+_OF_QUOTAS: Final = frozenset(
+    {
+        Code.DEVICE_QUOTA_FULL.value,
+        Code.EXCEEDS_DEVICE_QUOTA.value,
+        Code.EXCEEDS_PER_REQUEST_QUOTA.value,
+    }
+)
 
 
 def defect_text(names: str, defect: Blocker) -> str:
@@ -27,9 +32,7 @@ def defect_text(names: str, defect: Blocker) -> str:
         names: The workloads.
         defect: The blocker.
     """
-    if defect.code == Code.DEVICE_QUOTA_FULL.value:
-        return _WOULD_WAIT.format(names)
-    if defect.code in _NEVER:
+    if defect.code in _OF_QUOTAS:
         return f"pods of {names} would be stopped once it is opted in: {defect.message}"
     return f"{names} would get shares: {defect.message}"
 
