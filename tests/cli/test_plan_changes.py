@@ -243,6 +243,16 @@ def test_what_was_changed_since_the_plan_stops_its_wave(
     assert message in before(tmp_path, objects)[subject]
 
 
+def test_an_amount_that_is_written_in_another_way_stops_no_wave(tmp_path: Path) -> None:
+    """A plan has 8k, as the API server stores it, and a file may have 8000."""
+    plan = planned(tmp_path, cluster(quota("8000")))
+    number = next(wave["wave"] for wave in plan["waves"] if wave["namespaces"])
+
+    for amount in ("8000", "8k"):
+        failed = failed_before(tmp_path, cluster(quota(amount)), number)
+        assert "ResourceQuota/team/gpus" not in failed
+
+
 def test_what_the_wave_has_changed_itself_is_right(tmp_path: Path) -> None:
     failed = before(tmp_path, cluster(quota()))
 

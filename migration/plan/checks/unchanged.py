@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
+from migration.assessment.replaced_lines import stored_amount
 from migration.cluster.evidence import mapping_at, text_map
 from migration.plan.checks.checks import Check, ClusterView, failed_check, note_check
 from migration.plan.model.plan import Plan, Wave
@@ -72,7 +73,8 @@ def _check_lines(
     reference: str, hard: Mapping[str, object], expected: Mapping[str, set[str | None]]
 ) -> Iterator[Check]:
     for line, amounts in expected.items():
-        value = str(hard[line]) if line in hard else None
+        # A plan has amounts as the API server stores them, and a file may have them in another way.
+        value = stored_amount(hard[line]) if line in hard else None
         if value not in amounts:
             yield _changed(reference, line, value, amounts)
 
