@@ -1,4 +1,4 @@
-"""`drawbridge plan`: DCGM exporters without claims are named before the first wave of NVIDIA's DRA driver."""
+"""`drawbridge plan`: exporters of metrics by pod without claims are named before the first wave of their DRA driver."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -38,7 +38,7 @@ def notes(tmp_path: Path, *objects: dict[str, Any], nodes: Any = NODES) -> dict[
         wave["wave"]: note
         for wave in plan["waves"]
         for note in wave["notes"]
-        if "gives metrics of" in note
+        if "dashboards and bills" in note
     }
 
 
@@ -88,3 +88,33 @@ def test_an_exporter_counts_where_the_driver_is_that_of_nvidia(tmp_path: Path) -
 @pytest.mark.parametrize("value", ["true", "false"])
 def test_a_snapshot_has_what_the_exporter_does(tmp_path: Path, value: str) -> None:
     assert (value == "false") is bool(notes(tmp_path, dict(redact(exporter(value=value)))))
+
+
+def hami_plugin() -> dict[str, Any]:
+    """HAMi's device plugin, with its monitor beside it."""
+    document = daemon_set("hami-device-plugin")
+    image = "projecthami/hami:v2.8.0"
+    document["spec"]["template"]["spec"]["containers"] = [
+        {"name": name, "image": image} for name in ("device-plugin", "vgpu-monitor")
+    ]
+    return document
+
+
+def test_the_monitor_of_hami_is_named_once(tmp_path: Path) -> None:
+    """Its metrics ended with the first wave, and neither the guide nor the plan said so."""
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+
+    ((number, note),) = notes(tmp_path, hami_plugin(), nodes=nodes).items()
+
+    text = " ".join((GUIDES / "hami.md").read_text().split())
+    assert 1 == number
+    assert note.startswith(
+        "DaemonSet/kube-system/hami-device-plugin has HAMi's monitor, which leaves"
+    )
+    for word in ["k8s-dra-driver pull request 42", "autoscalers, dashboards and bills by pod"]:
+        assert word in text
+        assert word in note
+
+
+def test_the_monitor_of_hami_counts_where_the_driver_is_that_of_hami(tmp_path: Path) -> None:
+    assert {} == notes(tmp_path, hami_plugin())

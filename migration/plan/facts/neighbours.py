@@ -1,13 +1,13 @@
 """Notes on autoscalers, queues and exporters beside a migration, with an action for each statement. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import EXPORTER_CLAIMS
 from migration.cluster.evidence import controller_kind, list_at, mapping_at
-from migration.plan.facts.vendors import NVIDIA
+from migration.plan.facts.vendors import HAMI_DRIVER, NVIDIA
 from migration.plan.model.plan import Wave
 from translation.cluster.component_statements import Component, Statement, Topic
 
@@ -43,12 +43,38 @@ _ACTIONS: Final[Mapping[tuple[Component, Topic], str]] = {
     ),
 }
 
-_EXPORTER: Final = "dcgm-exporter"
-_EXPORTER_NOTE: Final = (
-    "{} gives metrics of a DRA driver's devices no pod and no namespace unless it has {}=true and may read ResourceSlices "
-    "(dcgm-exporter pull request 501): until then autoscalers, dashboards and bills by pod see nothing of switched nodes; {}, and "
-    "look at a pod's metrics after it"
+
+class _Exporter(NamedTuple):
+    """An exporter of metrics by pod that has none of the devices of a DRA driver.
+
+    Attributes:
+        part: A part of the name of its DaemonSet, or of the name or an image of a container.
+        driver: The DRA driver.
+    """
+
+    part: str
+    driver: str
+    note: str
+
+
+_EXPORTERS: Final = (
+    _Exporter(
+        part="dcgm-exporter",
+        driver=NVIDIA,
+        note="{} gives metrics of a DRA driver's devices no pod and no namespace unless it has {}=true and may read "
+        "ResourceSlices (dcgm-exporter pull request 501): until then autoscalers, dashboards and bills by pod see nothing of "
+        "switched nodes; {}, and look at a pod's metrics after it",
+    ),
+    _Exporter(
+        part="vgpu-monitor",
+        driver=HAMI_DRIVER,
+        note="{} has HAMi's monitor, which leaves switched nodes with the device plugin: autoscalers, dashboards and bills by pod "
+        "see nothing of these nodes unless HAMi's DRA driver has a monitor of its own (k8s-dra-driver pull request 42); it has "
+        "other names for some metrics and labels, so change their queries before this wave",
+    ),
 )
+"""Sources: Project-HAMi/HAMi charts/hami, templates/device-plugin/daemonsetnvidia.yaml; Project-HAMi/k8s-dra-driver
+cmd/hami-core-monitor/metrics.go of that pull request."""
 _OF_OPERATOR: Final = (
     "set the variable in dcgmExporter.env of ClusterPolicy before this wave, give its ServiceAccount the right to get, list and "
     "watch ResourceSlices"
@@ -69,26 +95,31 @@ def statement_note(statement: Statement) -> str:
 
 
 def exporter_notes(
-    wave: Wave, earlier: Iterable[Wave], objects: Iterable[SourceObject]
+    wave: Wave, earlier: Sequence[Wave], objects: Iterable[SourceObject]
 ) -> Iterator[str]:
-    """Yield a note on each DCGM exporter without claims, for the first wave with nodes of NVIDIA's DRA driver."""
-    if not _has_nvidia(wave) or any(map(_has_nvidia, earlier)):
-        return
-    for source in objects:
-        if source.kind == DAEMON_SET and _is_exporter(source) and not _reads_claims(source):
-            way = _OF_OPERATOR if controller_kind(source.document) == "ClusterPolicy" else _OF_CHART
-            name = f"{source.kind}/{source.namespace or 'default'}/{source.name}"
-            yield _EXPORTER_NOTE.format(name, EXPORTER_CLAIMS, way)
+    """Yield a note on each exporter of metrics by pod that knows no claims, for the first wave with nodes of its DRA driver."""
+    first = _drivers([wave]) - _drivers(earlier)
+    exporters = [entry for entry in _EXPORTERS if entry.driver in first]
+    for source in objects if exporters else ():
+        if source.kind != DAEMON_SET or _reads_claims(source):
+            continue
+        way = _OF_OPERATOR if controller_kind(source.document) == "ClusterPolicy" else _OF_CHART
+        name, texts = f"{source.kind}/{source.namespace or 'default'}/{source.name}", _texts(source)
+        for exporter in exporters:
+            if any(exporter.part in text for text in texts):
+                yield exporter.note.format(name, EXPORTER_CLAIMS, way)
 
 
-def _has_nvidia(wave: Wave) -> bool:
-    return any(NVIDIA in node.devices for node in wave.nodes)
+def _drivers(waves: Iterable[Wave]) -> set[str]:
+    """Return the DRA drivers of the nodes of waves."""
+    return {driver for wave in waves for node in wave.nodes for driver in node.devices}
 
 
-def _is_exporter(source: SourceObject) -> bool:
-    """Return True if a DaemonSet is a DCGM exporter, by its name or an image."""
-    images = (str(mapping_at(container).get("image")) for container in _containers(source))
-    return any(_EXPORTER in text for text in (source.name, *images))
+def _texts(source: SourceObject) -> list[str]:
+    """Return the name of a DaemonSet, and the names and images of its containers."""
+    containers = map(mapping_at, _containers(source))
+    fields = (entry.get(field) for entry in containers for field in ("name", "image"))
+    return [source.name, *map(str, fields)]
 
 
 def _reads_claims(source: SourceObject) -> bool:
