@@ -16,7 +16,12 @@ from answers.model.pod_owners import is_made_by
 from kube.api.core import FINISHED_PHASES, Pod
 from kube.api.workloads import pod_path, pods_at_a_time, resolve_path
 from kube.manifests.source import SourceObject
-from translation.reading.custom_workloads import embedded_pods, value_at, workload_kind
+from translation.reading.custom_workloads import (
+    EmbeddedPod,
+    embedded_pods,
+    value_at,
+    workload_kind,
+)
 
 MAX_PODS: Final = 500
 """The maximum number of pods of one workload; every pod is placed alone."""
@@ -123,16 +128,25 @@ def _pods_of_run(source: SourceObject, document: Mapping[str, Any]) -> int:
 def _volcano_gang(source: SourceObject, document: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the annotations of a Volcano Job's pods for Volcano's PodGroup; none for other kinds.
 
-    All pods are needed where the Job does not say how many. Source: volcano-sh/volcano,
-    pkg/controllers/job/job_controller_util.go; pkg/webhooks/admission/jobs/mutate, the default of minAvailable.
+    Where the Job does not say how many pods it needs, each task does, or all of its pods are needed. Source:
+    volcano-sh/volcano, pkg/controllers/job/job_controller_util.go; pkg/webhooks/admission/jobs/mutate,
+    patchDefaultMinAvailable.
     """
     spec = document.get("spec")
-    if source.api_version.partition("/")[0] != _VOLCANO_JOBS or not isinstance(spec, Mapping):
+    kind = workload_kind(source.api_version, source.kind)
+    is_job = source.api_version.partition("/")[0] == _VOLCANO_JOBS
+    if kind is None or not is_job or not isinstance(spec, Mapping):
         return {}
     minimum = spec.get("minAvailable")
-    if minimum is None:
-        minimum = sum(template.pods for template in _templates(source, document))
+    if minimum is None or minimum == 0:
+        minimum = sum(_minimum_of_task(pod, document) for pod in embedded_pods(kind, document))
     return {VOLCANO_NAME: source.name, VOLCANO_MIN_MEMBER: str(minimum)}
+
+
+def _minimum_of_task(pod: EmbeddedPod, document: Mapping[str, Any]) -> int:
+    """Return the number of pods of a task that its Volcano Job needs."""
+    minimum = value_at(document, (*pod.path[:-1], "minAvailable"))
+    return minimum if type(minimum) is int else pod.number
 
 
 def _in_group(template: Mapping[str, Any], group: str | None) -> Mapping[str, Any]:

@@ -137,3 +137,27 @@ def test_the_pods_of_several_templates_are_numbered_on() -> None:
     ] == names(0)
     assert ["train-a-1", *(f"train-b-{n}" for n in range(MAX_PODS - 1))] == names(1)
     assert [f"train-b-{n}" for n in range(3, MAX_PODS + 3)] == names(5)
+
+
+@pytest.mark.parametrize(
+    ("minimum", "of_task", "needed"),
+    [({}, 2, "3"), ({"minAvailable": 0}, 2, "3"), ({}, "2", "5"), ({"minAvailable": 4}, 2, "4")],
+    ids=str,
+)
+def test_a_volcano_job_needs_what_its_tasks_need(
+    minimum: Document, of_task: object, needed: str
+) -> None:
+    """It needed all of its pods."""
+    pod_template = {"spec": {"containers": [{"name": "c", "image": "c"}]}}
+    tasks = [
+        {"name": "master", "template": pod_template},
+        {"name": "worker", "replicas": 4, "minAvailable": of_task, "template": pod_template},
+    ]
+    spec = {"tasks": tasks, **minimum}
+    job = api_object("Job", "mpi", "team", api_version="batch.volcano.sh/v1alpha1", spec=spec)
+    source = SourceObject(document=job, source="test", line=0)
+
+    pods = workload_pods(source, job, "team", 0)
+
+    annotations = [entry.document["metadata"]["annotations"] for entry in pods]
+    assert {entry["scheduling.volcano.sh/group-min-member"] for entry in annotations} == {needed}
