@@ -60,10 +60,13 @@ def obstacle(group: DeclaredGroup) -> NodeReason | None:
         return NodeReason(code=group.fault.code, message=f"{group.fault.message}{fix}")
     pods = len(group.waiting) + len(group.placed)
     if pods < group.min_count:
+        number, minimum = _PODS, ""
+        if group.name.system is GroupSystem.VOLCANO:
+            number, minimum = "replicas of a Volcano Job", " (minAvailable of a Volcano Job)"
         message = (
             f"{group.name} needs {count_text(group.min_count, 'pod')}, and {pods} "
-            f"exist{'s' if pods == 1 else ''}; create {group.min_count} ({_PODS}), "
-            f"or write {_MINIMUMS[group.name.system]}: {pods} in the group"
+            f"exist{'s' if pods == 1 else ''}; create {group.min_count} ({number}), "
+            f"or write {_MINIMUMS[group.name.system]}: {pods} in the group{minimum}"
         )
         return NodeReason(code=Reason.GROUP_INCOMPLETE, message=message)
     return None

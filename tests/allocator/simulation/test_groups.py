@@ -223,6 +223,22 @@ def test_a_group_with_too_few_pods_waits() -> None:
     }
 
 
+def test_a_volcano_job_with_too_few_pods_is_told_its_own_fields() -> None:
+    annotations = {
+        "scheduling.k8s.io/group-name": "mpi",
+        "scheduling.volcano.sh/group-min-member": "3",
+    }
+    metadata = {"namespace": "default", "annotations": annotations}
+    pods = [convert({"metadata": {"name": name, **metadata}}, Pod) for name in ("one", "two")]
+
+    answer = World().place(*pods)
+
+    assert answer.groups[0].reason == (
+        "Volcano PodGroup default/mpi needs 3 pods, and 2 exist; create 3 (replicas of a Volcano Job), or write "
+        "minMember: 2 in the group (minAvailable of a Volcano Job)"
+    )
+
+
 def test_the_pods_of_a_missing_pod_group_wait() -> None:
     answer = World().place(pod("one"))
 
