@@ -232,6 +232,9 @@ async def test_a_commit_that_outlives_its_scheduler_takes_nothing_from_pods_that
         story.reserve()
         again = [story.begin(name) for name in MEMBERS]
         await asyncio.sleep(NOTHING_YET_S)
+        assert story.sidecar.service is not None
+        barriers = story.sidecar.service.commits._barriers
+        assert {barrier.committing for barrier in barriers.values()} == {frozenset()}
 
         over.set()
         await asyncio.gather(*interrupted, return_exceptions=True)

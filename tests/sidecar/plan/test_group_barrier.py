@@ -184,6 +184,14 @@ CASES = (
         commit("a"),
     ),
     Case(
+        "a bound pod that comes again counts once",
+        2,
+        [reserved("a"), arrived("a")],
+        "a",
+        1,
+        Wait(until_s=WAIT_S),
+    ),
+    Case(
         "while others are written a further pod waits",
         2,
         [reserved(*"abc"), arrived(*"ab"), begun(*"ab"), arrived("c")],
