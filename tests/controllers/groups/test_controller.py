@@ -85,13 +85,7 @@ async def test_a_gang_gets_one_pod_group_which_goes_with_its_last_pod() -> None:
 async def test_a_start_in_the_middle_creates_and_deletes_what_is_missing() -> None:
     async with FakeApiServer() as server:
         server.put(PODS, document("ring-0"))
-        metadata = {
-            "name": "left-0123456789abcdef",
-            "namespace": "team",
-            "labels": {MANAGED_LABEL: "true"},
-            "annotations": {GANG_ANNOTATION: "Koordinator gang left"},
-        }
-        server.put(POD_GROUPS, {"metadata": metadata, "spec": {}})
+        server.put(POD_GROUPS, unused_group())
         async with controlling(server):
             await until(
                 lambda: [group["metadata"]["name"] for group in groups(server)] == [ADOPTED]
@@ -109,9 +103,24 @@ async def test_a_pod_group_of_somebody_else_stays_as_it_is() -> None:
             server.put(PODS, document("other", group="x"))
             server.put(PODS, volcano_pod())
             await until(lambda: bool(events(server)))
+            # One of ours that is unused, later, is deleted.
+            server.put(POD_GROUPS, unused_group())
+            await until(lambda: len(groups(server)) == 1)
 
         assert [group["metadata"]["name"] for group in groups(server)] == [ADOPTED]
-    assert not any(call.method in {"DELETE", "PATCH"} for call in server.calls)
+    calls = [call for call in server.calls if call.method in {"DELETE", "PATCH"}]
+    assert [call.path.rpartition("/")[2] for call in calls] == ["left-0123456789abcdef"]
+
+
+def unused_group() -> Document:
+    """A PodGroup that we have created for a gang without a pod."""
+    metadata = {
+        "name": "left-0123456789abcdef",
+        "namespace": "team",
+        "labels": {MANAGED_LABEL: "true"},
+        "annotations": {GANG_ANNOTATION: "Koordinator gang left"},
+    }
+    return {"metadata": metadata, "spec": {}}
 
 
 def volcano_pod() -> Document:

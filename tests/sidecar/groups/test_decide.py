@@ -481,6 +481,17 @@ def test_victims_make_room_for_the_whole_group() -> None:
     )
 
 
+def test_what_nodes_have_left_does_not_count_without_their_victims() -> None:
+    """The nodes are as they were with them."""
+    container = {"resources": {"requests": {"cpu": "2"}}}
+    pods = members(*"abcd", priority=5, containers=[container])
+    full = Headroom(cpu_milli=0, memory=1 << 30, pods=0)
+    room = Room(headroom={"node-a": full, "node-b": full})
+    whole = group_request(*pods, with_resources=True, what_if=True, removed=("uid-v0", "uid-v1"))
+
+    assert len(nodes_of(decided(whole, replace(busy_cluster(*pods), room=room)))) == 4
+
+
 def test_pods_are_asked_about_where_they_are() -> None:
     pods = members("a", "b", priority=5)
     world = busy_cluster(*pods)
