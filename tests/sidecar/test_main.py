@@ -125,7 +125,7 @@ async def leading(
         publish(server, "node-1")
         prepare(server)
         registry, session, sleeper = CollectorRegistry(), LeaderSession(), Sleeper()
-        sidecar = SidecarSettings(drivers=(DRIVER,), **settings)
+        sidecar = SidecarSettings(**{"drivers": (DRIVER,), **settings})
         parts = Parts(
             process=Jumping(settings=Settings(sidecar=sidecar), kubeconfig=None, identity="us"),
             client=client,
@@ -216,6 +216,14 @@ async def test_a_new_leader_takes_back_the_incomplete_commit_of_a_group_before_i
         await leading_.ready()
 
         assert written_claims(leading_.server) == want
+
+
+async def test_a_new_leader_takes_no_devices_back_that_are_not_its_to_give() -> None:
+    prepare = partial(put_commit, written=["a"], bound="")
+    async with leading(is_successor=True, prepare=prepare, drivers=()) as leading_:
+        await leading_.ready()
+
+        assert written_claims(leading_.server) == ["gpu-a"]
 
 
 async def test_a_pod_whose_claims_are_not_made_yet_does_not_complete_a_commit() -> None:
