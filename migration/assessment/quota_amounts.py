@@ -8,6 +8,7 @@ import msgspec
 from kube.quantity import ZERO, Quantity
 from translation.model.amounts import is_in_bytes
 
+_PREFIXES: Final = ("requests.", "limits.")
 _TYPES: Final[Mapping[type, str]] = {list: "a list", dict: "an object"}
 """Types of YAML to their words; all else is written out."""
 
@@ -66,20 +67,32 @@ def negative_fault(amount: Quantity) -> str:
     return f"{amount} is negative; write 0 or more" if amount < ZERO else ""
 
 
-def smallest_amounts(lines: Iterable[tuple[str, object]]) -> dict[str, Quantity]:
-    """Return resource name to the smallest amount of its lines.
+def resource_name(line: str) -> str:
+    """Return the resource name that a line of a quota counts.
 
-    Each of the lines has to allow a pod.
-
-    >>> smallest_amounts([("nvidia.com/gpu", "8"), ("nvidia.com/gpu", 4), ("nvidia.com/gpu", None)])
-    {'nvidia.com/gpu': Quantity('4')}
+    >>> resource_name("requests.nvidia.com/gpu")
+    'nvidia.com/gpu'
     """
-    smallest: dict[str, Quantity] = {}
-    for name, value in lines:
-        amount = read_amount(value)
+    for prefix in _PREFIXES:
+        line = line.removeprefix(prefix)
+    return line
+
+
+def limiting_amounts(lines: Mapping[str, object]) -> dict[str, Quantity]:
+    """Return resource name to the amount that claims in place of its devices may have.
+
+    It is that of the line that Kubernetes counts, since HAMi's scheduler counts `limits.`, and only for its own pods.
+
+    >>> limiting_amounts({"limits.nvidia.com/gpu": 4, "requests.nvidia.com/gpu": "8"})
+    {'nvidia.com/gpu': Quantity('8')}
+    """
+    amounts: dict[str, Quantity] = {}
+    # A line of `requests.` is the last of its name.
+    for line in sorted(lines, key=lambda line: (line.startswith("requests."), line)):
+        amount = read_amount(lines[line])
         if isinstance(amount, Quantity) and not devices_fault(amount):
-            smallest[name] = min(smallest.get(name, amount), amount)
-    return smallest
+            amounts[resource_name(line)] = amount
+    return amounts
 
 
 # --- the division of an amount --------------------------------------------------------------------

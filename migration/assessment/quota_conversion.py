@@ -25,8 +25,9 @@ from migration.assessment.quota_amounts import (
     classes_of_line,
     devices_fault,
     divide_amount,
+    limiting_amounts,
     read_amount,
-    smallest_amounts,
+    resource_name,
 )
 from quotas.resource_quotas.scopes import devices_of_class
 from translation.cluster.snapshot import (
@@ -43,7 +44,6 @@ from translation.reading.arbiter import find_device_keys
 
 _Selectors = frozenset[str]
 """The expressions by which requests of a resource name choose devices of a class."""
-_PREFIXES: Final = ("requests.", "limits.")
 _OWNERS: Final = ("nvidia", "hami", "koordinator")
 """The vocabularies that `nvidia.com/gpu` may belong to, by the other keys of a pod."""
 _EXCEEDED: Final = (
@@ -183,7 +183,7 @@ def convert_quotas(
         own_keys = keys_of[place]
         used = None if usage is None else usage.get(place, NamespaceUse())
         parts_of: dict[str, Mapping[str, Quantity]] = {}
-        smallest = smallest_amounts((resource_name(line), value) for line, value in lines.items())
+        limiting = limiting_amounts(lines)
         missing: dict[str, str] = {}
         effects: list[QuotaEffect] = []
         for line, value in lines.items():
@@ -202,7 +202,7 @@ def convert_quotas(
             own_classes = classes_of_line(claimed, absent, key, used, counts_others=counts_others)
             mapped = {name for name in own_classes if mappings.get(name) == key}
             divided = divide_amount(
-                *(smallest[key], own_classes, used.of(key) if used else None),
+                *(limiting[key], own_classes, used.of(key) if used else None),
                 with_lines=_classes_with_lines(source, own_classes),
                 mapped=mapped,
             )
@@ -406,17 +406,6 @@ def _hard(source: SourceObject) -> dict[str, object]:
     spec = source.document.get("spec")
     hard = spec.get("hard") if isinstance(spec, Mapping) else None
     return {str(line): value for line, value in hard.items()} if isinstance(hard, Mapping) else {}
-
-
-def resource_name(line: str) -> str:
-    """Return the resource name that a line of a quota counts.
-
-    >>> resource_name("requests.nvidia.com/gpu")
-    'nvidia.com/gpu'
-    """
-    for prefix in _PREFIXES:
-        line = line.removeprefix(prefix)
-    return line
 
 
 def _classes_of(

@@ -15,11 +15,10 @@ from kube.api.device_quota import API_VERSION, KIND, DeviceQuota, QuotaEnforceme
 from kube.api.workloads import resolve_path
 from kube.manifests.source import SourceObject
 from kube.quantity import Quantity
-from migration.assessment.quota_amounts import NamespaceUse
+from migration.assessment.quota_amounts import NamespaceUse, resource_name
 from migration.assessment.quota_conversion import (
     ConvertedQuota,
     convert_quotas,
-    resource_name,
     with_converted_quotas,
 )
 from translation.cluster.snapshot import TranslationOptions

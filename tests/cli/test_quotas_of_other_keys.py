@@ -176,12 +176,29 @@ def test_a_pod_of_another_project_that_ended_uses_nothing(tmp_path: Path) -> Non
 # --- several lines of a key -----------------------------------------------------------------------
 
 
-def test_lines_of_one_key_give_the_smallest_of_their_amounts(tmp_path: Path) -> None:
-    """Each of them has to allow a pod; their sum let claims be twice as many."""
-    hard = {KEY: "8", f"limits.{GPU}": "4"}
-    pods = workload("web", SHARE, ["hami-0"] * 2)
-    objects = [hami_node("hami-0"), plugin_node("gpu-0"), namespace("team"), *pods]
+@pytest.mark.parametrize("limit", ["0", "4", "12"])
+def test_a_line_of_hamis_scheduler_limits_no_claims_beside_one_of_kubernetes(
+    tmp_path: Path, limit: str
+) -> None:
+    """Kubernetes never counted whole GPUs under `limits.`, and their claims left none to the share that ran."""
+    hard = {KEY: "8", f"limits.{GPU}": limit}
+    pods = [*workload("web", SHARE, ["hami-0"]), *workload("train", WHOLE, ["gpu-0"] * 6)]
+    objects = [hami_node("hami-0"), plugin_node("gpu-0", 8), namespace("team"), *pods]
 
     (quota,) = convert(tmp_path, [*objects, resource_quota(hard)])["quotas"]
 
-    assert quota["added"] == {SHARES: "4"}
+    assert quota["added"] == {NVIDIA: "6", SHARES: "2"}
+
+
+@pytest.mark.parametrize("limit", ["0", "2"])
+def test_a_line_that_kubernetes_does_not_count_holds_nothing(tmp_path: Path, limit: str) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {native: translate}\n")
+    nodes = [plugin_node(f"gpu-{number}", 8) for number in range(3)]
+    hard = {KEY: "8", f"limits.{GPU}": limit}
+    pods = workload("train", WHOLE, ["gpu-0"] * 4)
+    objects = [*nodes, namespace("team"), resource_quota(hard), *pods]
+
+    plan = planned(tmp_path, objects, "--settings", str(settings))
+
+    assert {} == held_objects(plan)

@@ -11,7 +11,8 @@ from migration.assessment.capacity import class_names
 from migration.assessment.claim_counts import ClaimShortage, surge_pods
 from migration.assessment.device_lines import DeviceLines
 from migration.assessment.outcomes import AssessedWorkload
-from migration.assessment.quota_conversion import ConvertedQuota, resource_name
+from migration.assessment.quota_amounts import resource_name
+from migration.assessment.quota_conversion import ConvertedQuota
 from migration.assessment.replaced_lines import ReplacedLines, stored_amount
 from migration.cluster.evidence import mapping_at
 from migration.cluster.workloads import Workload

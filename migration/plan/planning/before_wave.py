@@ -17,7 +17,7 @@ from migration.assessment.capacity import class_names
 from migration.assessment.chart_names import chart_mappings
 from migration.assessment.device_lines import LinesQuestion, find_device_lines
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.assessment.quota_conversion import resource_name
+from migration.assessment.quota_amounts import resource_name
 from migration.assessment.replaced_lines import without_replaced_lines
 from migration.cluster.evidence import mapping_at
 from migration.plan.checks.before import AGAIN, check_before
