@@ -265,15 +265,15 @@ ask_about_claims() {
   return 1
 }
 
-# Note on the node $1, before its drain, the workloads of such pods, and of those that Kubernetes serves by their device keys, each
-# with the number that is ready: the last step waits for them.
+# Note on the node $1, before its drain, the workloads of such pods, of those that Kubernetes serves by their device keys, and those
+# that follow, each with the number of pods that is ready: the last step waits for them.
 note_evicted() {
   local all lines workload noted_before value=
   all="$(print_lasting)"
   lines="$(on_any_of "$all" "$1")"
   lines="$(losing_devices "$lines")"
   lines="$lines"$'\n'"$(print_native "$1")"
-  for workload in $(print_workloads "$lines"); do
+  for workload in $(print_workloads "$lines") "${@:2}"; do
     value="$value $workload=$(print_members "$workload" | find_lines -c ' True$')"
   done
   if [ -z "$value" ]; then return; fi

@@ -12,7 +12,7 @@ from cli.runbooks.shell import command
 from kube.api.workloads import DAEMON_SET
 from kube.names import TRANSLATE_SELECTED
 from migration.plan.facts.vendors import COMPANIONS
-from migration.plan.model.plan import RUN_OUT, Plan, PlannedNode, Wave
+from migration.plan.model.plan import RUN_OUT, Plan, PlannedNode, PlannedWorkload, Wave
 
 _NO_NEXT_PODS: Final = RUN_OUT | {"Pod"}
 """Kinds with pods that nothing creates again, or that may begin later."""
@@ -61,10 +61,17 @@ def claim_lines(plan: Plan, wave: Wave) -> Iterator[str]:
         yield command("stop_at_claims", *nodes)
 
 
-def noted_lines(plan: Plan, node: PlannedNode) -> Iterator[str]:
-    """Yield the command that notes the workloads of such pods, and of those with device keys of a driver, before a drain."""
-    if _has_leaving(plan, node):
-        yield command("note_evicted", node.name)
+def noted_lines(plan: Plan, wave: Wave, node: PlannedNode) -> Iterator[str]:
+    """Yield the command that notes the workloads of such pods, and of those with device keys of a driver, before a drain.
+
+    Those that the last step waits for by the plan are noted before the first drain: a way back of an aborted switch evicts
+    pods of them with devices of the plugin, too.
+    """
+    is_first = node.name == wave.nodes[-1].name
+    workloads = [workload.object for workload in _planned_workloads(plan, wave) if is_first]
+    if workloads or _has_leaving(plan, node):
+        words = map(command, workloads)
+        yield " \\\n  ".join([command("note_evicted", node.name), *words])
 
 
 def returning_lines(plan: Plan, wave: Wave) -> Iterator[str]:
@@ -75,6 +82,17 @@ def returning_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     """
     if not wave.nodes:
         return
+    words = [
+        command(f"{workload.object}={workload.ready_pods or 0}")
+        for workload in _planned_workloads(plan, wave)
+    ]
+    yield "# Stops if pods that ran before are not ready again after half an hour, and names them."
+    nodes = " ".join(node.name for node in wave.nodes)
+    yield " \\\n  ".join([command("wait_for_evicted", nodes), *words])
+
+
+def _planned_workloads(plan: Plan, wave: Wave) -> list[PlannedWorkload]:
+    """Return the workloads with pods that a switch evicts and that no way back restarts."""
     switched = {
         *(entry.reference for node in wave.nodes for entry in node.daemon_sets),
         *(work.owner for work in wave.work),
@@ -85,13 +103,8 @@ def returning_lines(plan: Plan, wave: Wave) -> Iterator[str]:
         for workload in wave.workloads
         if not workload.is_translated and workload.object.partition("/")[0] not in _NO_NEXT_PODS
     ]
-    words = {
-        workload.object: command(f"{workload.object}={workload.ready_pods or 0}")
-        for workload in (*early, *native, *wave.evicted_workloads)
-    }
-    yield "# Stops if pods that ran before are not ready again after half an hour, and names them."
-    nodes = " ".join(node.name for node in wave.nodes)
-    yield " \\\n  ".join([command("wait_for_evicted", nodes), *words.values()])
+    by_name = {workload.object: workload for workload in (*early, *native, *wave.evicted_workloads)}
+    return list(by_name.values())
 
 
 def _has_leaving(plan: Plan, node: PlannedNode) -> bool:

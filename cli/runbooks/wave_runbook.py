@@ -152,7 +152,7 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
             ),
         ]
         drain = [
-            *noted_lines(plan, node),
+            *noted_lines(plan, wave, node),
             *_giving_back_lines(plan, node),
             *later_rollbacks(plan, wave, node),
         ]

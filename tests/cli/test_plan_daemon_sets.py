@@ -174,7 +174,8 @@ def test_pods_that_name_their_nodes_are_tried_on_these_alone(
 def drained(text: str, node: str) -> list[str]:
     """Return the first words of the commands that drain a node and wait for its devices."""
     _, _, after = text.partition(f"if step drain/{node}; then\n")
-    lines = [line.strip() for line in after.partition("\nfi\n")[0].splitlines()]
+    block = after.partition("\nfi\n")[0].replace(" \\\n   ", "")
+    lines = [line.strip() for line in block.splitlines()]
     return [line for line in lines if not line.startswith("#")]
 
 
@@ -187,7 +188,7 @@ def test_pods_end_before_their_driver_leaves_a_node_that_is_given_back(tmp_path:
         script(tmp_path, "rollback", 1), "gpu-0"
     )
 
-    assert note == "note_evicted gpu-0"
+    assert note == "note_evicted gpu-0 DaemonSet/team/monitor"
     assert drain.startswith("kubectl drain gpu-0 ")
     assert taint == (
         "kubectl taint node gpu-0 --overwrite drawbridge.internal/given-back=:NoSchedule"

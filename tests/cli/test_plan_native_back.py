@@ -25,7 +25,14 @@ BACK: Final = "\n".join([READY] * 7)
 
 
 def functions(
-    tmp_path: Path, before: str, after: str, *, wanted: str = "1", planned: str = "", last: str = ""
+    tmp_path: Path,
+    before: str,
+    after: str,
+    *,
+    wanted: str = "1",
+    planned: str = "",
+    last: str = "",
+    native: str = LINE,
 ) -> str:
     """Return the text of the functions around the drain of a node: the note on its pods, and the wait for them.
 
@@ -34,10 +41,11 @@ def functions(
         before: The lines of the pods of the workload before the drain.
         after: Those after the wait began.
         wanted: The number of pods that the workload asks for by then.
-        planned: The workload with its number of pods when the plan was made, for the wait.
+        planned: The workload with its number of pods when the plan was made, for the note and the wait.
         last: The last lines of the script.
+        native: The lines of the pods on the node that Kubernetes serves by their device keys.
     """
-    (tmp_path / "pods").write_text(f"{LINE}\n")
+    (tmp_path / "pods").write_text(f"{native}\n")
     (tmp_path / "noted").write_text("")
     answers = f"""kubectl() {{ case "$*" in
   *spec.nodeName=gpu-0,*) cat pods ;;
@@ -49,8 +57,9 @@ def functions(
   *'get deployment/web '*) echo '{wanted}' ;;
 esac; }}
 on_nodes() {{ kubectl "$@"; }}"""
+    note = f"note_evicted gpu-0 {planned.partition('=')[0]}"
     wait = f"cat noted\nwait_for_evicted gpu-0 {planned}"
-    text = f"{CLUSTER}\n{answers}\n{last}\nnote_evicted gpu-0\ntouch drained\n{wait}\necho done"
+    text = f"{CLUSTER}\n{answers}\n{last}\n{note}\ntouch drained\n{wait}\necho done"
     ran = run_functions(tmp_path, text)
     assert (ran.returncode == 0) is ran.stdout.endswith("done\n"), ran.stderr
     return ran.stdout + ran.stderr
@@ -119,6 +128,22 @@ def test_pods_that_did_not_run_before_a_way_back_do_not_stop_it(
     assert bool(text) is ("--evict-jobs=" not in said)
 
 
+@pytest.mark.parametrize("after", [f"{READY}\n{UNPLACED}", f"{READY}\n{STARTING}", UNPLACED])
+def test_pods_with_devices_of_the_plugin_are_waited_for_after_an_aborted_switch(
+    tmp_path: Path, after: str
+) -> None:
+    """The drains of the way back evict them, too: they counted as pods that did not run before it."""
+    before = f"{READY}\n{READY}"
+
+    said = functions(
+        tmp_path, before=before, after=after, wanted="2", planned=f"{WEB}=2", native=""
+    )
+
+    assert said.startswith(f"{WEB}=2\n")
+    assert f"--evict-jobs={WEB} goes on while these wait\n" in said
+    assert "done\n" not in said
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -167,6 +192,18 @@ def test_a_way_back_names_the_native_workloads_that_its_switch_has_evicted(tmp_p
     named = {number: f"{WEB}=2\n" in script(tmp_path, "rollback", number) for number in evicting}
     assert evicting == named
     assert {False, True} == {*named.values()}
+
+
+def test_native_workloads_are_noted_before_the_first_drain_of_a_way_back(tmp_path: Path) -> None:
+    """Their pods run until then, if their devices are those of the plugin."""
+    objects = [*NODES, namespace("team"), *workload("web", {GPU: "1"}, ["gpu-0", "gpu-1"])]
+
+    planned(tmp_path, objects, "--wave-nodes", 3)
+
+    text = script(tmp_path, "rollback", 1)
+    assert 2 == text.count("note_evicted ")
+    assert 1 == text.count(f" \\\n    {WEB}\n")
+    assert text.index(f" \\\n    {WEB}\n") < text.index("kubectl drain ")
 
 
 @pytest.mark.parametrize("options", [[], ["--step=drain/gpu-0"]], ids=["all", "one step"])
