@@ -47,6 +47,7 @@ WHOLE_DEVICES: Final = (NVIDIA.name, RESOURCES, *NICS)
 """The vocabularies with keys that Kubernetes can serve itself."""
 _PROBE: Final = "probe"
 _ALL: Final = "All"
+_NO_SHARE: Final = "nothing shows that it gives a share of a device, which the name means"
 
 
 class MappingKey(NamedTuple):
@@ -233,6 +234,8 @@ def find_fault(
         ),
         "",
     )
+    if not (reason or selected_devices or drivers_named_by_class(device_class)) and intent.replica:
+        reason = _NO_SHARE
     profile_name = intent.filter.mig_profile
     if (
         not (reason or selected_devices)
@@ -278,7 +281,7 @@ def _reasons_of_replica(served: _Served) -> Iterator[str]:
     """Yield the reasons that a class gives more than a share; without published shares nothing gets a translated claim."""
     kind = served.profile.devices.get(served.intent.kind)
     if not served.devices:
-        yield "nothing shows that it gives a share of a device, which the name means"
+        yield _NO_SHARE
     for device in served.devices:
         if kind is None or kind.replicas is None or not _is_shared(device, kind.replicas):
             yield f"gives all of device {device.id}: the name means a share of it"
@@ -361,9 +364,10 @@ def _intent(
         if vocabulary is not None and vocabulary.handles(resource):
             pod = with_vocabulary_names(_pod(resource), vocabulary.renamed_keys)
             intent = next(iter(vocabulary.translate(pod).intents), None)
-            if intent is None and is_replica_name(resource):
+            meaning = vocabulary.renamed_keys.get(resource, resource)
+            if intent is None and is_replica_name(meaning):
                 # Nothing translates a replica of a MIG device; a class can give the whole device all the same.
-                whole = _intent(resource.removesuffix(SHARED_SUFFIX), snapshot, options)
+                whole = _intent(meaning.removesuffix(SHARED_SUFFIX), snapshot, options)
                 return whole and msgspec.structs.replace(whole, replica=True, filter=DeviceFilter())
             return intent
     return None

@@ -33,6 +33,7 @@ ALL_MIG: Final = f"device.driver == '{NVIDIA}' && device.attributes['{NVIDIA}'].
 ALL_GPUS: Final = f"device.driver == '{NVIDIA}' && device.attributes['{NVIDIA}'].type == 'gpu'"
 OF_PROFILE: Final = f"{ALL_MIG} && device.attributes['{NVIDIA}'].profile == '3g.40gb'"
 OF_OTHER: Final = f"{ALL_MIG} && device.attributes['{NVIDIA}'].profile == '3g.40gb+me'"
+OF_NO_DRIVER: Final = f"device.attributes['{NVIDIA}'].profile == '3g.40gb'"
 SMALL: Final = mig_device("4864Mi", "1g.5gb")
 LARGE: Final = mig_device("40192Mi", "3g.40gb")
 
@@ -68,6 +69,8 @@ CASES: Final = (
     Case("shares of MIG devices", MIG_SHARED, "shares", OF_PROFILE, (LARGE,), False),
     Case("shares of MIG devices, none published", MIG_SHARED, "shares", OF_PROFILE, (), False),
     Case("shares of another driver", MIG_SHARED, "shares", "device.driver == 'a'", (LARGE,), True),
+    Case("shares of MIG devices, no driver named", MIG_SHARED, "shares", OF_NO_DRIVER, (), False),
+    Case("shares of GPUs, no driver named", SHARED, "shares", "true", (), False),
     Case("a name that nothing translates", "example.org/x", "x", ALL_MIG, (LARGE,), True),
     Case("a class that nobody can evaluate", GPU, "odd", "device.nothing", (nvidia_gpu(),), True),
 )
@@ -107,6 +110,20 @@ def test_a_pod_stays_as_it_is_where_its_mapping_is_exact(case: Case) -> None:
         assert "warning mappingTooWide" in finding_codes(outcome.findings)
         return
     assert isinstance(outcome, Untouched)
+
+
+@pytest.mark.parametrize("devices", [(), (LARGE,)])
+def test_a_renamed_name_of_shares_of_mig_devices_means_what_it_stands_for(
+    devices: tuple[Document, ...],
+) -> None:
+    case = Case("renamed", "example.org/small", "shares", OF_PROFILE, devices, is_exact=False)
+    options = TranslationOptions(renamed_keys={case.resource: MIG_SHARED})
+
+    snapshot = snapshot_of(case, options)
+    outcome = translation_outcome(pod(container(amounts={case.resource: 1})), snapshot, options)
+
+    assert [case.resource] == list(snapshot.wide_mappings)
+    assert not isinstance(outcome, Untouched)
 
 
 WIDE: Final = next(case for case in CASES if case.name == "all MIG devices, of two")
