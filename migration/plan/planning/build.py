@@ -150,7 +150,10 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     blocked += held_by_pods(candidates, prepared.cluster, live_nodes, prepared.evidence)
     blocked += held_by_daemon_sets(candidates)
     blocked += held_unavailable(candidates, question.objects, prepared.doubled_nodes)
-    blocked += held_unknown_devices(prepared.cluster.unknown_devices)
+    unknown = prepared.cluster.unknown_devices.items()
+    blocked += held_unknown_devices(
+        {name: keys for name, keys in unknown if name not in prepared.doubled_nodes}
+    )
     blocked += held_sliced(prepared.cluster.sliced)
     chart_names = prepared.cluster.chart_names
     blocked += held_by_names(chart_names, candidates, {entry.object for entry in blocked})
