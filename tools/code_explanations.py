@@ -167,7 +167,8 @@ FIXES: Final[Mapping[str, str]] = {
     "that it suggests.",
     "podTemplateNotRead": "None needed as long as the pods are created again, and so translated; in a migration, stop "
     "the workload, plan again from a new snapshot, and start it after the last wave.",
-    "mappingTooWide": "Map the name by a DeviceClass of its own that selects only these devices.",
+    "mappingTooWide": "Map the name by a DeviceClass of its own that selects only these devices; take a name of replicas "
+    "of MIG devices, which no driver publishes, from the class.",
     "ruleInvalid": "Correct the expression as the message says.",
     "ruleNotEvaluated": "Write the expression with the parts of CEL that the API documents for devices.",
     "ruleEvaluationError": "Test that an attribute exists before the rule reads it.",

@@ -353,7 +353,8 @@ def _mapping_findings(source: SourceObject, inputs: Inputs) -> Iterator[Finding]
     if source.kind == "DeviceClass":
         for mapping in inputs.snapshot.wide_mappings.values():
             if mapping.device_class == source.name:
-                yield wide_mapping_finding(mapping, FieldPath.of("spec", "extendedResourceName"))
+                path = FieldPath.of("spec", "extendedResourceName")
+                yield wide_mapping_finding(mapping, path, inputs.options)
 
 
 def _rule_findings(

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from admission.native_mappings import with_wide_mappings
+from findings.finding import Code
 from kube.api.extended_resources import extended_resources
 from kube.api.meta import ObjectMeta
 from kube.api.resource import CelSelector, DeviceClass, DeviceClassSpec, DeviceSelector
@@ -168,3 +169,22 @@ def test_the_finding_names_a_device_that_the_name_does_not_mean() -> None:
     fault = snapshot_of(case).wide_mappings[MIG]
 
     assert fault.reason == f"selects more, such as device {NVIDIA}/node-1/gpu-1"
+
+
+@pytest.mark.parametrize(
+    ("name", "renamed_keys"), [(MIG_SHARED, {}), ("a.b/c", {"a.b/c": MIG_SHARED})]
+)
+def test_the_fix_for_replicas_of_mig_devices_is_no_other_class(
+    name: str, renamed_keys: dict[str, str]
+) -> None:
+    """Nobody publishes devices that such a class could select."""
+    options = TranslationOptions(renamed_keys=renamed_keys)
+    snapshot = snapshot_of(Case("wide", name, "shares", OF_PROFILE, (), is_exact=False), options)
+
+    findings = translation_outcome(pod(container(amounts={name: 1})), snapshot, options).findings
+
+    (fix,) = (entry.fix for entry in findings if entry.code is Code.MAPPING_TOO_WIDE)
+    assert fix == (
+        "take the name from the class, since no driver publishes replicas of a MIG device, and request the whole one, "
+        f"{MIG}; or leave the name with its device plugin (translation.keep: [{name}])"
+    )

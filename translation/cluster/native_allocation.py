@@ -1,6 +1,6 @@
 """Pods served by Kubernetes natively (KEP-5004), and keys with a DeviceClass that gives more. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -19,6 +19,7 @@ from translation.model.intents import LegacyPod
 from translation.reading import arbiter
 from translation.vocabularies.hami.translate import VOCABULARY as HAMI
 from translation.vocabularies.koordinator.replacements import takes_whole_gpus
+from translation.vocabularies.nvidia import SHARED_SUFFIX, keep_setting, mig_profile
 from translation.vocabularies.nvidia import VOCABULARY as NVIDIA
 from translation.vocabularies.resources import NAME as RESOURCES
 
@@ -87,15 +88,34 @@ def find_wide_mappings(
     for container in legacy.containers if is_native(legacy, snapshot, as_mapped) else ():
         for key in sorted(container.limits.keys() & wide.keys() - reported):
             reported.add(key)
-            yield wide_mapping_finding(wide[key], container.limit_path(key))
+            yield wide_mapping_finding(wide[key], container.limit_path(key), options)
 
 
-def wide_mapping_finding(mapping: WideMapping, path: FieldPath) -> Finding:
+def wide_mapping_finding(
+    mapping: WideMapping, path: FieldPath, options: TranslationOptions
+) -> Finding:
     """Return the finding on a mapping, at the class or at a key of a pod."""
     return warning(
         Code.MAPPING_TOO_WIDE,
         path,
         f"DeviceClass {printable(mapping.device_class)} maps {printable(mapping.resource)}, and "
         f"{mapping.reason}",
-        "map the name by a DeviceClass of its own that selects only these devices",
+        wide_mapping_fix(mapping.resource, options.renamed_keys),
+    )
+
+
+def wide_mapping_fix(resource: str, renamed_keys: Mapping[str, str]) -> str:
+    """Return the fix for a resource name with a DeviceClass that gives other devices than it means.
+
+    Args:
+        resource: The name that the class maps.
+        renamed_keys: Names of the cluster to those of vocabularies that they stand for.
+    """
+    meaning = renamed_keys.get(resource, resource)
+    whole = meaning.removesuffix(SHARED_SUFFIX)
+    if whole == meaning or not mig_profile(whole):
+        return "map the name by a DeviceClass of its own that selects only these devices"
+    return (
+        f"take the name from the class, since no driver publishes replicas of a MIG device, and request the whole one, {whole}; or "
+        f"leave the name with its device plugin ({keep_setting(resource)})"
     )

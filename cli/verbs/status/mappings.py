@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from cli.reading.installation import Installation
 from cli.verbs.status.model import State, StatusCheck
+from translation.cluster.native_allocation import wide_mapping_fix
 from translation.cluster.snapshot import NativePolicy
 
 
@@ -13,7 +14,8 @@ def check_mappings(installation: Installation) -> Iterator[StatusCheck]:
     Pods with the name are translated, so nothing waits; where the settings leave them to the class, they
     get any of its devices.
     """
-    served = installation.settings.translation.native is NativePolicy.MAPPED
+    translation = installation.settings.translation
+    served = translation.native is NativePolicy.MAPPED
     for mapping in installation.wide_mappings:
         consequence = (
             "its pods get any of them" if served else "its pods are translated, where pods are"
@@ -23,5 +25,5 @@ def check_mappings(installation: Installation) -> Iterator[StatusCheck]:
             state=State.FAILED if served else State.OK,
             message=f"DeviceClass {mapping.device_class} maps {mapping.resource}, and {mapping.reason}: "
             f"{consequence} (mappingTooWide)",
-            fix="map the name by a DeviceClass of its own that selects only these devices",
+            fix=wide_mapping_fix(mapping.resource, translation.renamed_keys),
         )
