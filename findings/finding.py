@@ -134,7 +134,7 @@ class Code(StrEnum):
     INVALID_GROUP = "invalidGroup"
     """A pod or PodGroup declares a group with a name or a number of pods that cannot be one."""
     GROUP_MINIMUM_DIFFERS = "groupMinimumDiffers"
-    """Pods of one group disagree on the number of pods that it needs."""
+    """Pods of one group, or they and its PodGroup, disagree on the number of pods that it needs."""
     GROUP_NOT_FOUND = "groupNotFound"
     """A pod names a PodGroup that does not exist, and its scheduler waits for it."""
     GROUP_TOO_SMALL = "groupTooSmall"

@@ -66,7 +66,7 @@ FIXES: Final[Mapping[str, str]] = {
     "quotaNotCounted": "Let a ResourceQuota count the DeviceClass; drawbridge quota prints one.",
     "duplicateResource": "Stop the device plugin on this node.",
     "invalidGroup": "Write the name of a PodGroup, and a whole number of pods from 1 on.",
-    "groupMinimumDiffers": "Write one number on all pods of the group.",
+    "groupMinimumDiffers": "Write one number on all pods of the group, and into its PodGroup.",
     "groupNotFound": "Create the PodGroup that the message names, with the number of pods that it needs.",
     "groupTooLarge": "Divide the group.",
     "groupSchedulerUnknown": "Create the PodGroup first, with the annotation that the message names, or write "

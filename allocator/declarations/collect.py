@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from allocator.declarations.minimum import GangMinimum, gang_minimum
 from allocator.declarations.model import Declaration, DeclaredGroup, GroupName, GroupSystem
 from allocator.declarations.pod_group import PodGroup
 from allocator.declarations.read import read_declaration
@@ -106,9 +107,9 @@ def _group(
     if object_ is None and name.system is GroupSystem.KAI:
         return None  # KAI's controller makes the PodGroup when the pods exist.
     minimum = (
-        _declared_minimum(name, (*members, *placed))
-        if object_ is None
-        else _minimum_of(name, object_)
+        _minimum_of_kubernetes(name, object_)
+        if name.system is GroupSystem.KUBERNETES
+        else _minimum_of_gang(name, (*members, *placed), object_)
     )
     if minimum is None:
         return None
@@ -140,15 +141,29 @@ def _with_similar(
     return msgspec.structs.replace(fault, fix=fix)
 
 
-def _minimum_of(name: GroupName, object_: PodGroup) -> int | Finding | None:
+def _minimum_of_kubernetes(name: GroupName, object_: PodGroup | None) -> int | Finding | None:
     """Return the minimum of a PodGroup; None for one with pods that are scheduled one by one."""
-    spec = object_.spec
-    if name.system is GroupSystem.KUBERNETES:
-        if spec.scheduling_policy is None or spec.scheduling_policy.gang is None:
-            return None
-        minimum = spec.scheduling_policy.gang.min_count
-    else:
-        minimum = 1 if spec.min_member is None else spec.min_member
+    if object_ is None:
+        return _not_found(name)
+    policy = object_.spec.scheduling_policy
+    if policy is None or policy.gang is None:
+        return None
+    return _checked_minimum(name, policy.gang.min_count)
+
+
+def _minimum_of_gang(
+    name: GroupName, members: Sequence[_Entry], object_: PodGroup | None
+) -> int | Finding:
+    """Return the minimum of a gang of another scheduler."""
+    minimum = gang_minimum((member.declaration.min_count for member in members), object_)
+    if minimum.number is None:
+        return _not_found(name)
+    if minimum.is_disputed:
+        return _disputed(name, minimum)
+    return _checked_minimum(name, minimum.number)
+
+
+def _checked_minimum(name: GroupName, minimum: int) -> int | Finding:
     if minimum >= 1:
         return minimum
     return error(
@@ -159,30 +174,33 @@ def _minimum_of(name: GroupName, object_: PodGroup) -> int | Finding | None:
     )
 
 
-def _declared_minimum(name: GroupName, members: Sequence[_Entry]) -> int | Finding:
-    """Return the minimum that the members themselves declare."""
-    minimums = sorted(
-        {
-            member.declaration.min_count
-            for member in members
-            if member.declaration.min_count is not None
-        }
+def _not_found(name: GroupName) -> Finding:
+    return warning(
+        Code.GROUP_NOT_FOUND,
+        FieldPath(),
+        f"{name} does not exist, and no scheduler places its pods before it does",
+        "create it with the number of pods that it needs",
     )
-    if not minimums:
-        return warning(
-            Code.GROUP_NOT_FOUND,
+
+
+def _disputed(name: GroupName, minimum: GangMinimum) -> Finding:
+    """Return the finding on a group that needs several numbers of pods."""
+    *others, last = map(str, minimum.of_pods)
+    numbers = f"{', '.join(others)} and {last}" if others else last
+    if minimum.of_object is None:
+        return error(
+            Code.GROUP_MINIMUM_DIFFERS,
             FieldPath(),
-            f"{name} does not exist, and no scheduler places its pods before it does",
-            "create it with the number of pods that it needs",
+            f"pods of {name} disagree on the number of pods that it needs: {numbers}",
+            "write one number on all of them",
         )
-    if len(minimums) == 1:
-        return minimums[0]
-    numbers = ", ".join(map(str, minimums[:-1]))
-    return error(
+    # No pod is denied for it: the bridge takes the number of the pods.
+    return warning(
         Code.GROUP_MINIMUM_DIFFERS,
         FieldPath(),
-        f"pods of {name} disagree on the number of pods that it needs: {numbers} and {minimums[-1]}",
-        "write one number on all of them",
+        f"pods of {name} say that it needs {numbers} pods, and minMember of its own PodGroup is "
+        f"{minimum.of_object}",
+        "write one number on all of them, and into minMember",
     )
 
 

@@ -17,11 +17,16 @@ from allocator.declarations.adopted import adopted_name
 from allocator.declarations.collect import POD_GROUP_RESOURCES
 from allocator.declarations.model import GroupName, GroupSystem
 from allocator.declarations.pod_group import PodGroup
-from controllers.groups.events import not_created, other_minimum, unknown_minimum
+from controllers.groups.events import (
+    not_created,
+    other_minimum,
+    other_minimum_of_object,
+    unknown_minimum,
+)
 from controllers.groups.gangs import (
     GangPod,
     StoredPodGroup,
-    gang_minimum,
+    adopted_minimum,
     in_order,
     pod_group_document,
     project_gang_pod,
@@ -149,10 +154,20 @@ class GangController:
         if existing is None:
             return await self._create(key, pods)
         if existing.is_ours and existing.min_count is not None:
-            others = (pod for pod in pods if pod.min_count not in {None, existing.min_count})
-            for pod in islice(others, MAX_EVENTS):
-                self._record(other_minimum(pod, key[1], existing.min_count))
+            self._tell_others(key, pods, existing.min_count)
         return None
+
+    def _tell_others(self, key: Key, pods: list[GangPod], minimum: int) -> None:
+        """Report other numbers than that of the PodGroup."""
+        namespace, name = key
+        others = (pod for pod in pods if pod.min_count not in {None, minimum})
+        for pod in islice(others, MAX_EVENTS):
+            self._record(other_minimum(pod, name, minimum))
+        gang = pods[0].gang
+        own = self._objects[gang.system].store.get((namespace, gang.name))
+        of_object = own.spec.min_member if own is not None else None
+        if of_object not in {None, minimum} and pods[0].min_count in {None, minimum}:
+            self._record(other_minimum_of_object(pods[0], name, minimum, of_object))
 
     async def _create(self, key: Key, pods: list[GangPod]) -> float | None:
         """Create the PodGroup of a gang, once the number of pods that it needs is known."""
@@ -161,7 +176,7 @@ class GangController:
         objects = self._objects[gang.system]
         if objects.is_available and unsynced_resources([objects]):
             return UNSYNCED_S
-        minimum = gang_minimum(pods, objects.store.get((namespace, gang.name)))
+        minimum = adopted_minimum(pods, objects.store.get((namespace, gang.name)))
         if minimum is None:
             for pod in pods[:MAX_EVENTS]:
                 self._record(unknown_minimum(pod))

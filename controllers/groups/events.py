@@ -38,6 +38,16 @@ def other_minimum(pod: GangPod, group: str, minimum: int) -> Event:
     )
 
 
+def other_minimum_of_object(pod: GangPod, group: str, minimum: int, of_object: int | None) -> Event:
+    """Return the event of a pod of a gang with a PodGroup of its own scheduler that names another minimum."""
+    return _event(
+        pod,
+        EventReason.MINIMUM_DIFFERS,
+        f"minMember of the PodGroup of {pod.gang} is {of_object}, and PodGroup {group} needs {minimum} pods, "
+        "as it was created; write one number on all pods and into minMember",
+    )
+
+
 def not_created(pod: GangPod, group: str, reason: str) -> Event:
     """Return the event of a pod with a PodGroup that the API server rejects."""
     return _event(

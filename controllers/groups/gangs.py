@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from allocator.declarations.adopted import adopted_name
+from allocator.declarations.minimum import gang_minimum
 from allocator.declarations.model import Declaration, GroupName
 from allocator.declarations.pod_group import KIND, PodGroup
 from allocator.declarations.read import read_gang
@@ -60,16 +61,14 @@ def project_gang_pod(raw: bytes) -> GangPod | None:
     )
 
 
-def gang_minimum(pods: Sequence[GangPod], object_: PodGroup | None) -> int | None:
+def adopted_minimum(pods: Sequence[GangPod], object_: PodGroup | None) -> int | None:
     """Return the number of pods that a gang needs; None while nothing tells a number that it can be.
 
     Args:
         pods: The pods, in order: the first that declares a number counts.
         object_: The PodGroup of the gang's own scheduler, for pods that declare none; None where there is none.
     """
-    minimum = next((pod.min_count for pod in pods if pod.min_count is not None), None)
-    if minimum is None and object_ is not None:
-        minimum = 1 if object_.spec.min_member is None else object_.spec.min_member
+    minimum = gang_minimum((pod.min_count for pod in pods), object_).number
     return minimum if minimum is not None and 1 <= minimum <= MAX_MEMBERS else None
 
 

@@ -104,10 +104,36 @@ def test_koordinators_pods_may_declare_the_minimum_themselves() -> None:
     assert group.min_count == 2
 
 
-def test_koordinators_pod_group_counts_more_than_annotations() -> None:
-    object_ = pod_group("scheduling.sigs.k8s.io/v1alpha1", minMember=3)
+def koordinators_pod_group(**spec: Any) -> PodGroup:
+    return pod_group("scheduling.sigs.k8s.io/v1alpha1", **spec)
 
-    assert collected([member("a", "2")], object_).groups[0].min_count == 3
+
+@pytest.mark.parametrize(
+    ("expected", "annotation", "spec"),
+    [
+        (3, None, {"minMember": 3}),
+        (3, "3", {"minMember": 3}),
+        (2, "2", {}),
+        (1, None, {}),
+    ],
+)
+def test_pods_and_their_pod_group_say_one_number(
+    expected: int, annotation: str | None, spec: dict[str, Any]
+) -> None:
+    groups = collected([member("a", annotation)], koordinators_pod_group(**spec))
+
+    assert groups.groups[0].min_count == expected
+
+
+def test_a_pod_group_that_its_pods_disagree_with_is_a_warning() -> None:
+    """The bridge takes the number of the pods, and Koordinator the one that it sees first."""
+    groups = collected([member("a", "2"), member("b")], koordinators_pod_group(minMember=3))
+
+    assert codes(groups) == dict.fromkeys("ab", "groupMinimumDiffers")
+    assert groups.faults["team", "a"].severity is Severity.WARNING
+    assert groups.faults["team", "a"].message == (
+        "pods of Koordinator gang team/ring say that it needs 2 pods, and minMember of its own PodGroup is 3"
+    )
 
 
 def test_a_pod_group_of_another_scheduler_is_not_the_pods() -> None:

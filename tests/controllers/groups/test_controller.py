@@ -155,6 +155,20 @@ async def test_pods_that_disagree_are_told_so() -> None:
         assert groups(server)[0]["spec"]["schedulingPolicy"]["gang"]["minCount"] == 2
 
 
+async def test_a_pod_group_of_the_gangs_own_scheduler_that_disagrees_is_told_to_a_pod() -> None:
+    """The number of the pods counts."""
+    pod = volcano_pod()
+    pod["metadata"]["annotations"]["scheduling.volcano.sh/group-min-member"] = "4"
+    async with FakeApiServer() as server:
+        own = {"metadata": {"name": "job-1", "namespace": "team"}, "spec": {"minMember": 3}}
+        server.put(VOLCANO_POD_GROUPS, own)
+        server.put(PODS, pod)
+        async with controlling(server):
+            await until(lambda: events(server) == [("GangMinimumDiffers", "worker-0")])
+
+        assert groups(server)[0]["spec"]["schedulingPolicy"]["gang"]["minCount"] == 4
+
+
 async def test_of_many_pods_that_disagree_some_are_reported() -> None:
     """One event for each of thousands would cost as much again with every change of one."""
     names = [f"ring-{number:02}" for number in range(1, MAX_EVENTS + 5)]

@@ -8,7 +8,7 @@ from allocator.declarations.pod_group import PodGroup
 from allocator.groups.model import MAX_MEMBERS
 from controllers.groups.gangs import (
     GangPod,
-    gang_minimum,
+    adopted_minimum,
     in_order,
     pod_group_document,
     project_gang_pod,
@@ -64,7 +64,7 @@ def test_the_minimum_is_that_of_the_pods_or_of_their_own_pod_group(
 ) -> None:
     pods = [gang_pod(f"ring-{index}", minimum=text) for index, text in enumerate(minimums)]
 
-    assert gang_minimum(pods, object_) == expected
+    assert adopted_minimum(pods, object_) == expected
 
 
 def test_pods_are_ordered_by_creation() -> None:
