@@ -30,23 +30,23 @@ import msgspec
 from admission.pods import Answer, Decision
 from admission.routing import Bridge, route_pod, routed
 from allocator.declarations.adopted import adopted_name
+from allocator.declarations.agreement import member_fault, recorded_scheduler, scheduler_fault
 from allocator.declarations.group_claims import check_group_claims
 from allocator.declarations.model import Declaration, GroupName
 from allocator.declarations.pod_group import PodGroup
 from allocator.declarations.read import read_gang
 from allocator.groups.model import MAX_MEMBERS
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, error, warning
+from findings.finding import Code, Finding, Severity, error, warning
 from findings.text import quote_text
 from kube.api.core import Pod, PodSpec
 from kube.jsonpatch import add, pointer
 from kube.names import DEFAULT_SCHEDULER_NAME, GROUP_SCHEDULER_ANNOTATION
 from rules.context.claim_drivers import ClaimDrivers
 from rules.context.context import Context
-from rules.context.pod_scheduler import CLAIMS, drivers_of_pod
+from rules.context.pod_scheduler import CLAIMS, drivers_of_pod, scheduler_of_pod
 
 GROUP_PATH: Final = FieldPath.of("spec", "schedulingGroup", "podGroupName")
-_SCHEDULER_PATH: Final = FieldPath.of("spec", "schedulerName")
 _NO_DRIVERS: Final[Mapping[str, frozenset[str]]] = MappingProxyType({})
 
 
@@ -122,6 +122,27 @@ def route_member(
     return _route_gang_member(member)
 
 
+def scheduler_of_member(
+    pod: Pod,
+    namespace: str,
+    context: Context,
+    groups: Groups,
+    derived: Mapping[str, frozenset[str]] = _NO_DRIVERS,
+) -> str:
+    """Return the schedulerName of a new pod after its admission, that of a pod that follows its group too.
+
+    Args:
+        namespace: The pod's namespace.
+        groups: The PodGroups of the cluster.
+        derived: The same value as for `route_pod`.
+    """
+    bridge = Bridge(context.bridge_scheduler)
+    answer = route_member(pod, namespace, context, bridge, groups=groups, derived=derived)
+    if answer.decision is Decision.ROUTED:
+        return bridge.scheduler
+    return scheduler_of_pod(pod, namespace, context, derived)
+
+
 def is_group_unknown(answer: Answer) -> bool:
     """Return True if an answer depends on a PodGroup that may be known a moment later."""
     return any(finding.code is Code.GROUP_SCHEDULER_UNKNOWN for finding in answer.findings)
@@ -143,11 +164,11 @@ def _route_group_member(member: _Member, name: object) -> Answer:
 
 def _group_answer(member: _Member, name: str, group: PodGroup | None) -> Answer:
     """Answer by the scheduler of a PodGroup."""
-    recorded = _recorded_scheduler(group)
+    recorded = recorded_scheduler(group)
     scheduler = member.bridge.scheduler
     if member.goes_to_bridge:
         if recorded and recorded != scheduler:
-            return _refused(_scheduler_differs(name, recorded, scheduler))
+            return _refused(scheduler_fault(name, recorded, scheduler))
         return _checked(member, group, member.own_answer)
     if recorded == scheduler or (not recorded and _has_owned_claims(member, group)):
         drivers = member.drivers().all - member.context.owned_drivers
@@ -159,12 +180,6 @@ def _group_answer(member: _Member, name: str, group: PodGroup | None) -> Answer:
     if recorded or member.pod.spec.resource_claims or _has_owner_of(member.pod, group):
         return member.own_answer
     return _refused(_scheduler_unknown(name, group, scheduler))
-
-
-def _recorded_scheduler(group: PodGroup | None) -> str:
-    """Return the scheduler that a PodGroup's annotation names; empty for none."""
-    annotations = (group.metadata.annotations or {}) if group is not None else {}
-    return annotations.get(GROUP_SCHEDULER_ANNOTATION, "")
 
 
 def _has_owned_claims(member: _Member, group: PodGroup | None) -> bool:
@@ -188,18 +203,8 @@ def _has_owner_of(pod: Pod, group: PodGroup | None) -> bool:
 
 def _checked(member: _Member, group: PodGroup | None, answer: Answer) -> Answer:
     """Return an answer, or a refusal of a pod with another priority than its PodGroup."""
-    priority = member.pod.spec.priority
-    if group is None or priority is None or group.spec.priority in {None, priority}:
-        return answer
-    return _refused(
-        error(
-            Code.GROUP_PRIORITY_DIFFERS,
-            FieldPath.of("spec", "priorityClassName"),
-            f"the pod has priority {priority}, and PodGroup {group.metadata.name} has "
-            f"{group.spec.priority}; kube-scheduler fails a group with pods of other priorities",
-            "give all pods of the group, and the PodGroup, one priorityClassName",
-        )
-    )
+    fault = member_fault(member.pod, group) if group is not None else None
+    return answer if fault is None or fault.severity is not Severity.ERROR else _refused(fault)
 
 
 # --- gangs of other schedulers --------------------------------------------------------------------
@@ -222,7 +227,7 @@ def _route_gang_member(member: _Member) -> Answer:
     group = groups.by_name.get((member.namespace, name))
     answer = member.own_answer
     if not member.goes_to_bridge:
-        if _recorded_scheduler(group) != member.bridge.scheduler or member.drivers().all:
+        if recorded_scheduler(group) != member.bridge.scheduler or member.drivers().all:
             return answer
         answer = routed(member.pod, member.bridge, *answer.findings)
     fault = _minimum_fault(gang, group)
@@ -301,17 +306,6 @@ def _with_findings(answer: Answer, *findings: Finding) -> Answer:
     decision = Decision.VALIDATED if answer.decision is Decision.UNTOUCHED else answer.decision
     return msgspec.structs.replace(
         answer, decision=decision, findings=(*answer.findings, *findings)
-    )
-
-
-def _scheduler_differs(name: str, recorded: str, scheduler: str) -> Finding:
-    return error(
-        Code.GROUP_SCHEDULER_DIFFERS,
-        _SCHEDULER_PATH,
-        f"{scheduler} allocates the pod's devices, and annotation {GROUP_SCHEDULER_ANNOTATION} of PodGroup "
-        f"{quote_text(name[:253])} names {quote_text(recorded[:253])}; kube-scheduler fails a group with "
-        "pods of two schedulers",
-        f"write {scheduler} into the annotation, and into schedulerName of the group's other pods",
     )
 
 

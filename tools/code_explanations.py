@@ -71,7 +71,7 @@ FIXES: Final[Mapping[str, str]] = {
     "groupTooLarge": "Divide the group.",
     "groupSchedulerUnknown": "Create the PodGroup first, with the annotation that the message names, or write "
     "schedulerName into all pods of the group.",
-    "groupSchedulerDiffers": "Let all pods of the group go to the scheduler of the bridge, as the message says.",
+    "groupSchedulerDiffers": "Let all pods of the group go to one scheduler, as the message says.",
     "groupPriorityDiffers": "Give all pods of the group, and the PodGroup, one priorityClassName.",
     "groupClaimDiffers": "Write the same name and the same claim or template into the pod and its PodGroup.",
     "gangNotAdopted": "Set validation.adoptGangs to true, or name a PodGroup in spec.schedulingGroup; without PodGroups "
@@ -304,6 +304,8 @@ _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "groupClaimDiffers": ("groups/own-claim.yaml", _GROUPS),
     "groupMinimumDiffers": ("groups/disagreeing.yaml", _GROUPS),
     "groupNotFound": ("groups/missing.yaml", _GROUPS),
+    "groupPriorityDiffers": ("groups/two-priorities.yaml", _GROUPS),
+    "groupSchedulerDiffers": ("groups/two-schedulers.yaml", _GROUPS),
     "invalidGroup": ("groups/malformed.yaml", _GROUPS),
     "uncappedCores": ("by-uuid.yaml", _CLUSTER),
     "equalMemorySizes": ("half-of-each.yaml", _CLUSTER),

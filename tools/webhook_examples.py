@@ -165,28 +165,6 @@ WEBHOOK_EXAMPLES: Final[Mapping[str, CodeExample]] = {
         "the pod by itself, not with the other pods of Koordinator gang ring: adoptGangs "
         "is off",
     ),
-    "groupPriorityDiffers": _webhook(
-        "a pod of a higher priority than its PodGroup",
-        pod_with_claims("gpu", **_MEMBER, priorityClassName="high", priority=1000),
-        *_BRIDGED,
-        _group("drawbridge-scheduler", priorityClassName="low", priority=10),
-        answer="Pod rejected: spec.priorityClassName: drawbridge[groupPriorityDiffers]: the pod "
-        "has priority 1000, and PodGroup main has 10; kube-scheduler fails a group with "
-        "pods of other priorities; give all pods of the group, and the PodGroup, one "
-        "priorityClassName",
-    ),
-    "groupSchedulerDiffers": _webhook(
-        "devices of the bridge in a group of another scheduler",
-        pod_with_claims("gpu", **_MEMBER),
-        *_BRIDGED,
-        _group("default-scheduler"),
-        answer="Pod rejected: spec.schedulerName: drawbridge[groupSchedulerDiffers]: "
-        "drawbridge-scheduler allocates the pod's devices, and annotation "
-        'drawbridge.internal/scheduler of PodGroup "main" names "default-scheduler"; '
-        "kube-scheduler fails a group with pods of two schedulers; write "
-        "drawbridge-scheduler into the annotation, and into schedulerName of the group's "
-        "other pods",
-    ),
     "groupSchedulerUnknown": _webhook(
         "a launcher without devices before its PodGroup",
         _LAUNCHER,

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from allocator.declarations.agreement import group_fault
 from allocator.declarations.minimum import GangMinimum, gang_minimum
 from allocator.declarations.model import Declaration, DeclaredGroup, GroupName, GroupSystem
 from allocator.declarations.pod_group import PodGroup
@@ -17,6 +18,7 @@ from findings.similar_names import MISSPELT, most_similar_name
 from findings.text import quote_text
 from kube.api import urls
 from kube.api.core import Pod
+from kube.names import SCHEDULER_NAME
 
 POD_GROUP_RESOURCES: Final = {
     GroupSystem.KUBERNETES: urls.POD_GROUPS,
@@ -51,14 +53,18 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collect_groups(
-    waiting: Sequence[Pod], running: Iterable[Pod], objects: Iterable[PodGroup]
+    waiting: Sequence[Pod],
+    running: Iterable[Pod],
+    objects: Iterable[PodGroup],
+    bridge_scheduler: str = SCHEDULER_NAME,
 ) -> PodGroups:
     """Return the groups of pods that wait for a node.
 
     Args:
-        waiting: The pods, in the order in which they are scheduled.
+        waiting: The pods, in the order in which they are scheduled, with the schedulerName that they get.
         running: The other pods of the cluster that have a node and have not ended.
         objects: The PodGroups of the cluster, of any scheduler.
+        bridge_scheduler: schedulerName of the bridge.
     """
     by_name = {
         (group.group, group.metadata.namespace, group.metadata.name): group for group in objects
@@ -85,6 +91,7 @@ def collect_groups(
             members,
             placed.get(name, ()),
             by_name.get((POD_GROUP_RESOURCES[name.system].group, name.namespace, name.name)),
+            bridge_scheduler,
         )
         if group is None:
             continue
@@ -102,6 +109,7 @@ def _group(
     members: Sequence[_Entry],
     placed: Sequence[_Entry],
     object_: PodGroup | None,
+    bridge_scheduler: str,
 ) -> DeclaredGroup | None:
     """Return a group; None if its pods are scheduled one by one."""
     if object_ is None and name.system is GroupSystem.KAI:
@@ -115,6 +123,9 @@ def _group(
         return None
     domain, needs_one_domain = _domain(object_)
     fault = minimum if isinstance(minimum, Finding) else _size_fault(name, minimum, len(members))
+    if fault is None:
+        pods = [entry.pod for entry in (*members, *placed)]
+        fault = group_fault(name, pods, object_, bridge_scheduler)
     return DeclaredGroup(
         name=name,
         min_count=minimum if fault is None and isinstance(minimum, int) else 0,

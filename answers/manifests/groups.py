@@ -5,8 +5,7 @@ from typing import Final
 
 import msgspec
 
-from admission.pods import Decision
-from admission.routing import Bridge, route_pod
+from admission.group_routing import Groups, scheduler_of_member
 from allocator.declarations.group_claims import check_group_claims
 from allocator.declarations.model import Declaration, GroupName
 from allocator.declarations.pod_group import PodGroup
@@ -18,7 +17,7 @@ from allocator.simulation.group_attempt import obstacle
 from answers.manifests.simulate import build_request
 from answers.manifests.targets import pod_targets
 from answers.manifests.translate import TranslatedObject
-from answers.model.cluster_state import build_state, is_pending
+from answers.model.cluster_state import ClusterState, build_state, is_pending
 from answers.model.findings import namespace_of, reference
 from answers.model.inputs import Inputs
 from answers.model.kinds import STATE_KINDS
@@ -27,7 +26,6 @@ from answers.model.views import decode_view
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
 from kube.api.core import Pod
-from kube.api.urls import POD_GROUPS
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME
@@ -57,13 +55,20 @@ def group_findings(
         for source in inputs.manifests
     }
     unread = {namespaces[name] for name in findings}
+    readings = {name: read_declaration(pod) for name, _, pod in _pods(inputs)}
+    if not any(readings.values()):
+        return findings
     groups = {
         name: reading.group
-        for name, _, pod in _pods(inputs)
-        if isinstance(reading := read_declaration(pod), Declaration)
+        for name, reading in readings.items()
+        if isinstance(reading, Declaration)
     }
-    readers = _readers(groups, results, context, inputs.namespace)
-    for name, finding in _declared_groups(inputs):
+    objects = merge_objects(inputs.state, inputs.manifests, inputs.namespace)
+    views, _ = decode_objects(objects, STATE_KINDS, inputs.namespace)
+    state = build_state(views)
+    schedulers = _schedulers(groups, results, context, inputs.namespace, state)
+    readers = _readers(groups, schedulers, context)
+    for name, finding in _declared_groups(inputs, schedulers, state):
         is_known = inputs.knows_cluster and namespaces[name] not in unread and name in readers
         if finding.code is not Code.GROUP_NOT_FOUND or is_known:
             findings.setdefault(name, []).append(finding)
@@ -73,11 +78,24 @@ def group_findings(
     return findings
 
 
-def _readers(
+def _schedulers(
     groups: Mapping[str, GroupName],
     results: Iterable[TranslatedObject],
     context: Context,
     namespace: str,
+    state: ClusterState,
+) -> Mapping[str, str]:
+    """Return `Kind/namespace/name` of each object with pods of a group to their schedulerName."""
+    known_groups = Groups(by_name=state.kubernetes_groups, is_served=True)
+    return {
+        result.reference: _scheduler(result, context, namespace, known_groups)
+        for result in results
+        if result.reference in groups
+    }
+
+
+def _readers(
+    groups: Mapping[str, GroupName], schedulers: Mapping[str, str], context: Context
 ) -> frozenset[str]:
     """Return the objects with pods of a scheduler that may read their group.
 
@@ -85,12 +103,8 @@ def _readers(
 
     Args:
         groups: `Kind/namespace/name` of an object to the group of its pods.
+        schedulers: The same to the schedulerName of its pods.
     """
-    schedulers = {
-        result.reference: _scheduler(result, context, namespace)
-        for result in results
-        if result.reference in groups
-    }
     bridge = context.bridge_scheduler
     of_bridge = {groups[name] for name, scheduler in schedulers.items() if scheduler == bridge}
     return frozenset(
@@ -101,15 +115,12 @@ def _readers(
     )
 
 
-def _scheduler(result: TranslatedObject, context: Context, namespace: str) -> str:
+def _scheduler(result: TranslatedObject, context: Context, namespace: str, groups: Groups) -> str:
     """Return the schedulerName that the webhook leaves or gives to the pods of an object."""
-    bridge = Bridge(context.bridge_scheduler)
     derived = {claim.template: claim.drivers for claim in result.claims}
     for target in pod_targets(result, namespace):
         if isinstance(target.view, Pod):
-            answer = route_pod(target.view, target.namespace, context, bridge, derived)
-            is_routed = answer.decision is Decision.ROUTED
-            return bridge.scheduler if is_routed else target.view.spec.scheduler_name
+            return scheduler_of_member(target.view, target.namespace, context, groups, derived)
     return ""
 
 
@@ -148,27 +159,22 @@ def _small_groups(
         yield place, warning(Code.GROUP_TOO_SMALL, FieldPath(), f"{detail}, so none is placed", fix)
 
 
-def _declared_groups(inputs: Inputs) -> Iterator[tuple[str, Finding]]:
+def _declared_groups(
+    inputs: Inputs, schedulers: Mapping[str, str], state: ClusterState
+) -> Iterator[tuple[str, Finding]]:
     """Yield `Kind/namespace/name` of each object with pods that declare a wrong group, and the fault."""
     paths: dict[str, FieldPath] = {}
     pods: list[Pod] = []
     for name, path, pod in _pods(inputs):
         if read_declaration(pod) is not None:
             paths[name] = path
-            pods.append(pod)
-    if not pods:
-        return
-    objects = merge_objects(inputs.state, inputs.manifests, inputs.namespace)
-    views, _ = decode_objects(objects, STATE_KINDS, inputs.namespace)
-    state = build_state(views)
+            scheduler = schedulers.get(name, pod.spec.scheduler_name)
+            spec = msgspec.structs.replace(pod.spec, scheduler_name=scheduler)
+            pods.append(msgspec.structs.replace(pod, spec=spec))
     groups = state.declared_groups(pods)
     for (_, name), fault in groups.faults.items():
         yield name, fault.nested_under(paths[name])
-    by_name = {
-        (group.metadata.namespace, group.metadata.name): group
-        for group in state.pod_groups
-        if group.group == POD_GROUPS.group
-    }
+    by_name = state.kubernetes_groups
     for pod in pods:
         name = pod.metadata.name
         group = by_name.get((pod.metadata.namespace, pod_group_name(pod)))

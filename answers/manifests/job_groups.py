@@ -45,7 +45,12 @@ def job_group(
         minimum = max(1, parallelism) if isinstance(parallelism, int) else 1
     if type(minimum) is int and minimum > 0:
         minimum = max(1, minimum - existing)
+    _, pod_spec = resolve_path(document, (*(pod_path(*_JOB) or ()), "spec"))
     spec = {
+        # As the Job's controller writes it.
+        "priorityClassName": pod_spec.get("priorityClassName")
+        if isinstance(pod_spec, Mapping)
+        else None,
         "schedulingPolicy": {"gang": {"minCount": minimum}},
         "schedulingConstraints": scheduling.get("schedulingConstraints"),
     }

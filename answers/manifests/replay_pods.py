@@ -55,8 +55,8 @@ def manifest_pods(pods: Iterable[Pod], state: ClusterState) -> ArrivingPods:
     arriving: list[ReplayPod] = []
     left_out: dict[str, list[str]] = {}
     pods = tuple(pods)
-    # A replay asks what other schedulers would do, so every declaration counts.
-    declared = state.declared_groups(pods)
+    # A replay asks what other schedulers would do, so every declaration counts, and one places all pods.
+    declared = state.declared_groups(tuple(map(_without_scheduler, pods)))
     group_of = {
         (pod.metadata.namespace, pod.metadata.name): _replay_group(group)
         for group in declared.groups
@@ -77,6 +77,10 @@ def manifest_pods(pods: Iterable[Pod], state: ClusterState) -> ArrivingPods:
             built = builder.build(pod, claims.open)
             arriving.append(msgspec.structs.replace(built, group=group_of.get(name)))
     return ArrivingPods(pods=tuple(arriving), state=state, notes=tuple(_notes(left_out)))
+
+
+def _without_scheduler(pod: Pod) -> Pod:
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, scheduler_name=""))
 
 
 def _replay_group(group: DeclaredGroup) -> ReplayGroup:

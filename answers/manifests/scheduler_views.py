@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from admission.group_routing import Groups, scheduler_of_member
 from allocator.cluster.cluster import Cluster
 from allocator.declarations.model import Declaration
 from allocator.declarations.read import read_declaration
@@ -29,7 +30,7 @@ from kube.api.resource import ResourceClaim
 from kube.names import DEFAULT_SCHEDULER_NAME
 from rules.context.claim_drivers import ClaimDrivers, drivers_of_claim, drivers_of_class
 from rules.context.context import Context
-from rules.context.pod_scheduler import drivers_of_pod, scheduler_of_claim, scheduler_of_pod
+from rules.context.pod_scheduler import drivers_of_pod, scheduler_of_claim
 
 
 class SchedulerViews(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +91,8 @@ def routed_pods(pods: Iterable[Pod], state: ClusterState) -> tuple[Pod, ...]:
     context = routing_context(state)
     if not context.owned_drivers:
         return tuple(pods)
-    return tuple(_with_scheduler(pod, context) for pod in pods)
+    groups = Groups(by_name=state.kubernetes_groups, is_served=True)
+    return tuple(_with_scheduler(pod, context, groups) for pod in pods)
 
 
 def with_routed_pods(state: ClusterState, names: Collection[Name]) -> ClusterState:
@@ -130,8 +132,8 @@ def routing_context(state: ClusterState) -> Context:
     return msgspec.structs.replace(context_of(state), owned_drivers=owned)
 
 
-def _with_scheduler(pod: Pod, context: Context) -> Pod:
-    scheduler = scheduler_of_pod(pod, pod.metadata.namespace, context)
+def _with_scheduler(pod: Pod, context: Context, groups: Groups) -> Pod:
+    scheduler = scheduler_of_member(pod, pod.metadata.namespace, context, groups)
     if scheduler == pod.spec.scheduler_name:
         return pod
     spec = msgspec.structs.replace(pod.spec, scheduler_name=scheduler)

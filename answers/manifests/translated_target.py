@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from allocator.declarations.model import Declaration, GroupName
+from allocator.declarations.read import read_declaration
 from allocator.model.feature_gates import Features
 from answers.manifests.quotas import check_quotas
 from answers.manifests.scheduler_views import with_routed_pods
@@ -38,8 +40,8 @@ class TranslatedTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A pod or workload of manifests, as it is after its review.
 
     Attributes:
-        objects: Its templates, the object itself, and the pods of a workload that has none yet; empty
-            for a rejected one.
+        objects: Its templates, the object itself, and the pods of a workload that has none yet, or the other
+            pods of the group of a pod; empty for a rejected one.
         rejection: The reason it is rejected and has no claims; empty if it is not.
         denial: The reason that `check` denies it all the same, or a claim or template that it names; empty
             without one.
@@ -93,7 +95,34 @@ def translate_target(
         before, _ = decode_objects(inputs.state, STATE_KINDS, inputs.namespace)
         pods = list(_pods(result, result.document, build_state(before), inputs.namespace))
         return TranslatedTarget(objects=(*objects, *pods), denial=denial, has_pods=bool(pods))
-    return TranslatedTarget(objects=tuple(objects), denial=denial)
+    return TranslatedTarget(objects=(*objects, *_other_members(inputs, source)), denial=denial)
+
+
+def _other_members(inputs: Inputs, source: SourceObject) -> Iterator[SourceObject]:
+    """Yield the other new pods of the manifests that are in the group of a pod, with their templates."""
+    group = _group(source)
+    if group is None:
+        return
+    others = [
+        other
+        for other in inputs.manifests
+        if other is not source and other.kind == "Pod" and is_new(other) and _group(other) == group
+        if namespace_of(other, inputs.namespace) == inputs.namespace
+    ]
+    results = translate_objects(
+        others, snapshot=inputs.snapshot, options=inputs.options, namespace=inputs.namespace
+    )
+    for result in results:
+        documents = () if result.document is None else (*result.templates, result.document)
+        for document in documents:
+            yield replace(result.source, document=dict(document))
+
+
+def _group(source: SourceObject) -> GroupName | None:
+    """Return the group of a pod, without its namespace; None without one."""
+    view = decode_view(source.document, Pod)
+    reading = read_declaration(view) if isinstance(view, Pod) else None
+    return replace(reading.group, namespace="") if isinstance(reading, Declaration) else None
 
 
 def untranslated_reason(

@@ -32,6 +32,7 @@ from kube.api.resource import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from kube.api.urls import POD_GROUPS
 from quotas.resource_quotas.usage import OBJECT_COUNTS
 
 T = TypeVar("T", bound=ApiStruct)
@@ -79,6 +80,15 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
             if not OBJECT_COUNTS.isdisjoint(quota.spec.hard or quota.status.hard or ())
         )
 
+    @property
+    def kubernetes_groups(self) -> Mapping[Name, PodGroup]:
+        """Return the PodGroups of Kubernetes, by namespace and name."""
+        return {
+            (group.metadata.namespace, group.metadata.name): group
+            for group in self.pod_groups
+            if group.group == POD_GROUPS.group
+        }
+
     def under(self, features: Features) -> "ClusterState":
         """Return the state as an API server with these gates has it: without names that classes may not map."""
         if features.extended_resources:
@@ -98,7 +108,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             waiting: The pods; those of the state belong to the groups if they run.
         """
-        return collect_groups(waiting, filter(is_running, self.pods.values()), self.pod_groups)
+        running = filter(is_running, self.pods.values())
+        return collect_groups(waiting, running, self.pod_groups, self.bridge_scheduler)
 
     def groups(self, waiting: Sequence[Pod], *, are_new: bool = False) -> PodGroups:
         """Return the groups of pods that wait for a node, as their schedulers read them.

@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from kube.manifests.dump import dump_yaml
+from kube.names import GROUP_SCHEDULER_ANNOTATION, SCHEDULER_NAME
 from testing.builders import gpus
 from testing.command import drawbridge
 from testing.documents import (
@@ -120,3 +121,62 @@ def test_why_asks_for_the_gang_only_where_the_scheduler_does(
     result = drawbridge("why", "pod", "ring-0", "-n", "team", "--snapshot", cluster)
 
     assert ("Koordinator gang" in result.stdout) == is_whole
+
+
+def trained(cluster: Path, annotations: dict[str, str], **launcher: object) -> list[Document]:
+    """A PodGroup, a launcher without devices, and a worker with a device of the bridge."""
+    cluster.write_text(cluster.read_text() + "---\n" + dump_yaml([ownership(owned(name=NVIDIA))]))
+    member = {"schedulingGroup": {"podGroupName": "training"}}
+    group = api_object(
+        "PodGroup",
+        "training",
+        annotations=annotations,
+        spec={"schedulingPolicy": {"gang": {"minCount": 2}}},
+    )
+    return [
+        {**group, "apiVersion": "scheduling.k8s.io/v1beta1"},
+        api_object(
+            "Pod", "launcher", spec={"containers": [{"name": "main"}], **member, **launcher}
+        ),
+        api_object("Pod", "worker", spec={"containers": [gpus(1)], **member}),
+    ]
+
+
+OF_BRIDGE: Final = {GROUP_SCHEDULER_ANNOTATION: SCHEDULER_NAME}
+
+
+@pytest.mark.parametrize(
+    ("codes", "annotations", "launcher"),
+    [
+        ((), OF_BRIDGE, {}),
+        ((), {}, {"schedulerName": SCHEDULER_NAME}),
+        (("groupSchedulerDiffers",), {}, {}),
+        (("groupSchedulerDiffers",), OF_BRIDGE, {"schedulerName": "other"}),
+        (("groupSchedulerDiffers",), {GROUP_SCHEDULER_ANNOTATION: "default-scheduler"}, {}),
+        (("groupPriorityDiffers",), OF_BRIDGE, {"priority": 5}),
+        (("groupPriorityDiffers",), OF_BRIDGE, {"priorityClassName": "high"}),
+        (("groupPriorityDiffers",), OF_BRIDGE, {"preemptionPolicy": "Never"}),
+    ],
+)
+def test_all_commands_know_that_pods_of_a_group_may_not_differ(
+    cluster: Path, codes: tuple[str, ...], annotations: dict[str, str], launcher: dict[str, object]
+) -> None:
+    """`simulate` placed such groups."""
+    pods = trained(cluster, annotations, **launcher)
+    pods[2]["spec"]["priority"] = 0
+    pods[1]["spec"].setdefault("priority", None if "priorityClassName" in launcher else 0)
+    if "priorityClassName" in launcher:
+        del pods[2]["spec"]["priority"]
+    call = ("-f", "-", "--snapshot", cluster)
+
+    simulated = json.loads(
+        drawbridge("simulate", *call, "-o", "json", stdin=dump_yaml(pods)).stdout
+    )
+    checked = json.loads(drawbridge("check", *call, "-o", "json", stdin=dump_yaml(pods)).stdout)
+    why = drawbridge("why", "pod", "launcher", *call, stdin=dump_yaml(pods)).stdout
+
+    assert tuple(filter(None, (group.get("code") for group in simulated["groups"]))) == codes
+    of_group = [entry for entry in checked["findings"] if entry["code"].startswith("group")]
+    assert tuple(dict.fromkeys(entry["code"] for entry in of_group)) == codes
+    assert len(of_group) == 2 * len(codes)
+    assert ("kube-scheduler fails a group" in " ".join(why.split())) is bool(codes)
