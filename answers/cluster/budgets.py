@@ -5,6 +5,7 @@ through with the most that they may get. A pod that is asked about is charged wi
 what is above a budget then is above it whatever devices it gets.
 """
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping
 
 from allocator.model.feature_gates import Features
@@ -21,6 +22,7 @@ from kube.api.ownership import owned_drivers
 from quotas.device_quotas.book import QuotaBook
 from quotas.device_quotas.ledger import DeviceQuotaLedger, Entry, Stage
 from quotas.device_quotas.tenants import Account
+from quotas.gates.usage import QuotaUsage
 from rules.context.context import Context
 from rules.context.rule import Subject
 from rules.feasibility.idle_cluster import IdleCluster
@@ -40,11 +42,12 @@ class Budgets:
             claims: Claims that are asked about.
         """
         self._context: Context | None = None
+        self._usage: QuotaUsage | None = None
         self._owned = owned_drivers(state.ownerships)
         self._bridge_scheduler = state.bridge_scheduler
         if not state.quotas:
             return
-        book = usage_beside(state, Features(), pods=pods, claims=claims).book
+        self._usage = usage_beside(state, Features(), pods=pods, claims=claims)
         self._context = Context(
             templates={
                 name: template.spec.spec.devices for name, template in state.templates.items()
@@ -64,7 +67,7 @@ class Budgets:
                 classes=state.classes,
                 rules=AllocatorOptions(features=Features()),
             ),
-            quota_book=book,
+            quota_book=self._usage.book,
         )
 
     def find_excesses(self, pod: Pod) -> tuple[Finding, ...]:
@@ -78,14 +81,14 @@ class Budgets:
 
         A pod of another scheduler without the gate is let through, so no quota holds it back.
         """
-        ledger = self._ledger
+        ledger = self.ledger
         if ledger is None or pod.spec.scheduler_name != self._bridge_scheduler:
             return ()
-        charges: dict[Account, int] = {}
-        for of_claim in self._charges(pod).values():
-            for account, amount in of_claim.items():
-                if account.limit.driver in self._owned:
-                    charges[account] = charges.get(account, 0) + amount
+        charges = {
+            account: amount
+            for account, amount in self.least_charges(pod).items()
+            if account.limit.driver in self._owned
+        }
         sentences = [with_consumers(excess, ledger) for excess in ledger.excesses(charges)]
         breaches = [
             finding.detail
@@ -96,14 +99,44 @@ class Budgets:
 
     def charge(self, pod: Pod) -> None:
         """Count a pod for those that come after it."""
-        if self._ledger is not None:
+        if self.ledger is not None:
             for key, charges in self._charges(pod).items():
-                self._ledger.put(key, Entry(pod.metadata.namespace, Stage.PROMISED, charges))
+                self.ledger.put(key, Entry(pod.metadata.namespace, Stage.PROMISED, charges))
 
     @property
-    def _ledger(self) -> DeviceQuotaLedger | None:
-        book = self._context.quota_book if self._context is not None else None
-        return None if book is None else book.ledger
+    def ledger(self) -> DeviceQuotaLedger | None:
+        """Return the charges of the cluster and of all pods that were charged; None without DeviceQuotas."""
+        return None if self._usage is None else self._usage.book.ledger
+
+    def least_charges(self, pod: Pod) -> Counter[Account]:
+        """Return the least that a pod is charged with, in nano-units."""
+        return sum(map(Counter, self._charges(pod).values()), Counter())
+
+    def released_charges(self, name: Name) -> Counter[Account]:
+        """Return the amounts that a pod of the cluster gives back with its end, in nano-units.
+
+        A claim that it names stays, and those that were made for it end with it.
+        """
+        if self._usage is None or name not in self._usage.pods:
+            return Counter()
+        named_claims = {
+            (name[0], entry.resource_claim_name)
+            for entry in self._usage.pods[name].spec.resource_claims or ()
+        }
+        ledger = self._usage.book.ledger
+        entries = (
+            ledger.get(key)
+            for key in self._usage.claims_of(name).entries
+            if key not in named_claims
+        )
+        return sum(
+            (
+                Counter(entry.charges)
+                for entry in entries
+                if entry is not None and entry.stage is not Stage.WAITING
+            ),
+            Counter(),
+        )
 
     def _charges(self, pod: Pod) -> Mapping[Hashable, Mapping[Account, int]]:
         """Return the least that each claim of a pod, and its keys, are charged with, in nano-units."""

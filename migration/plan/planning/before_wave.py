@@ -1,6 +1,6 @@
 """Checks of a cluster as it is now against a wave that is to begin. Pure."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -12,7 +12,6 @@ from kube.api.core import ResourceQuota
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.blockers import check_device_quotas
 from migration.assessment.capacity import class_names
 from migration.assessment.chart_names import chart_mappings
 from migration.assessment.device_lines import LinesQuestion, find_device_lines
@@ -24,8 +23,9 @@ from migration.plan.checks.before import AGAIN, check_before
 from migration.plan.checks.checks import ClusterView, DrainAnswer, WaveAnswer
 from migration.plan.facts.opted_in import opted_out_workloads
 from migration.plan.model.plan import RESTARTED_KINDS, Held, Plan, Wave
+from migration.plan.planning.device_quotas import check_stopped_pods
 from migration.plan.planning.mappings import planned_mappings, publishing_drivers
-from migration.plan.planning.namespaces import defect_text
+from migration.plan.planning.namespaces import held_by_defects
 from migration.plan.planning.prepared import (
     PlanQuestion,
     PreparedCluster,
@@ -79,13 +79,10 @@ def check_before_wave(
     )
 
 
-def _stopped_by_quotas(cluster: AssessedCluster, wave: Wave) -> Iterator[Held]:
-    """Yield the namespaces of a wave with pods that an enforced DeviceQuota does not let through with claims."""
-    for defect in check_device_quotas(cluster.workloads, cluster.state):
-        for namespace in wave.opted_in:
-            if own := [name for name in defect.objects if name.split("/")[1] == namespace]:
-                reason = defect_text(join_names(own), defect)
-                yield Held(object=f"Namespace//{namespace}", reason=reason, fix=defect.fix)
+def _stopped_by_quotas(cluster: AssessedCluster, wave: Wave) -> Iterable[Held]:
+    """Return the namespaces of a wave with pods that a DeviceQuota stops with claims, and not with their keys."""
+    own = [entry for entry in cluster.workloads if entry.key.namespace in wave.opted_in]
+    return held_by_defects(check_stopped_pods(own, cluster.state)).values()
 
 
 def _with_lines_of_wave(

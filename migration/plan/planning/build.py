@@ -12,7 +12,6 @@ from migration.assessment.blockers import (
     READ_REGISTER,
     UNREAD_REGISTER,
     WHOLE,
-    check_device_quotas,
     check_readable,
     check_version,
     nvidia_driver,
@@ -74,6 +73,7 @@ from migration.plan.planning.chart_names import held_by_names, held_unused
 from migration.plan.planning.contended import with_contended
 from migration.plan.planning.cron_jobs import with_cron_jobs
 from migration.plan.planning.daemon_sets import daemon_sets_by_node
+from migration.plan.planning.device_quotas import check_stopped_pods
 from migration.plan.planning.emptied import guarded_pods, with_emptied
 from migration.plan.planning.evicted import opted_in_workloads, with_evicted
 from migration.plan.planning.free_by_kind import node_kinds, with_free_by_kind
@@ -182,7 +182,14 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         stage.opted_in,
         (
             *check_shares(prepared.cluster.workloads, question.version),
-            *check_device_quotas(prepared.cluster.workloads, prepared.cluster.state),
+            *check_stopped_pods(
+                [
+                    entry
+                    for entry in prepared.cluster.workloads
+                    if entry.key.namespace not in stage.opted_in
+                ],
+                prepared.cluster.state,
+            ),
         ),
         prepared.cluster.unserved_next,
     )

@@ -25,13 +25,31 @@ _OF_QUOTAS: Final = frozenset(
 )
 
 
-def defect_text(names: str, defect: Blocker) -> str:
-    """Return the text about workloads of a namespace with a blocker of shares or DeviceQuotas.
+def held_by_defects(defects: Iterable[Blocker]) -> dict[str, Held]:
+    """Return the namespaces that blockers of shares or DeviceQuotas hold, with a text for each of these.
 
     Args:
-        names: The workloads.
-        defect: The blocker.
+        defects: The blockers that `check_shares` and `check_stopped_pods` yield.
     """
+    texts: dict[str, list[tuple[str, str]]] = {}
+    for defect in defects:
+        names: dict[str, list[str]] = {}
+        for reference in defect.objects:
+            names.setdefault(reference.split("/")[1], []).append(reference)
+        for namespace, own in names.items():
+            text = _defect_text(join_names(own), defect)
+            texts.setdefault(namespace, []).append((text, defect.fix))
+    return {
+        namespace: Held(
+            object=f"Namespace//{namespace}",
+            reason="; ".join(text for text, _ in own),
+            fix="; ".join(dict.fromkeys(fix for _, fix in own)),
+        )
+        for namespace, own in texts.items()
+    }
+
+
+def _defect_text(names: str, defect: Blocker) -> str:
     if defect.code in _OF_QUOTAS:
         return f"pods of {names} would be stopped once it is opted in: {defect.message}"
     return f"{names} would get shares: {defect.message}"
@@ -48,10 +66,10 @@ def split_namespaces(
     Args:
         workloads: The cluster's workloads.
         opted_in: Namespaces that take part already.
-        defects: The blockers that `check_shares` and `check_device_quotas` yield.
+        defects: The blockers that `check_shares` and `check_stopped_pods` yield.
         unserved_next: The workloads of `find_unserved_next`.
     """
-    defect_of = {name: defect for defect in defects for name in defect.objects}
+    held_namespaces = held_by_defects(defects)
     names: dict[str, list[AssessedWorkload]] = {}
     for workload in workloads:
         if workload.key.namespace not in opted_in:
@@ -79,11 +97,8 @@ def split_namespaces(
             first = (unserved or created)[0]
             _, fix = unmoved_text(first, unserved_next.get(first.key.reference, ()))
             blocked.append(Held(object=reference, reason=reason, fix=fix))
-        elif mistaken := [entry for entry in members if entry.key.reference in defect_of]:
-            defect = defect_of[mistaken[0].key.reference]
-            names_of_shares = join_names([entry.key.reference for entry in mistaken])
-            reason = defect_text(names_of_shares, defect)
-            blocked.append(Held(object=reference, reason=reason, fix=defect.fix))
+        elif name in held_namespaces:
+            blocked.append(held_namespaces[name])
         elif any(entry.result and entry.outcome is not Outcome.NATIVE for entry in members):
             namespaces.append(name)
     return namespaces, blocked

@@ -1,0 +1,222 @@
+"""Enforced DeviceQuotas in `drawbridge plan` and `verify --before`: a full one holds nothing by itself."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kube.names import QUOTA_GATE
+from testing.documents import api_object, namespace
+from testing.migration import (
+    GPU,
+    SHARE,
+    WHOLE,
+    device_quota,
+    hami_node,
+    plugin_node,
+    running_job,
+    workload,
+)
+from testing.plan import failed_before, held_objects, planned, waves
+
+HAMI: Final = "hami-core-gpu.project-hami.io"
+NVIDIA: Final = "gpu.nvidia.com"
+TEAM: Final = "Namespace//team"
+MEMORY_KEY: Final = {
+    "name": "nvidia.com/gpumem",
+    "perUnit": "1Mi",
+    "multipliedBy": "nvidia.com/gpu",
+}
+Objects = list[dict[str, Any]]
+
+
+def limit(most: str, driver: str = HAMI, **fields: Any) -> dict[str, Any]:
+    """A limit of devices that counts pods with keys, too."""
+    keys = [{"name": GPU}]
+    common = {"name": "devices", "driver": driver, "devices": {}, "max": most, "legacyKeys": keys}
+    return {**common, **fields}
+
+
+def memory(most: str) -> dict[str, Any]:
+    """A limit of memory; pods with a percentage count nothing of it while they have keys."""
+    common = {"name": "memory", "driver": HAMI, "deviceClassNames": [HAMI]}
+    return {**common, "capacity": "memory", "max": most, "legacyKeys": [MEMORY_KEY]}
+
+
+def percent(number: int) -> dict[str, str]:
+    return {GPU: "1", "nvidia.com/gpumem-percentage": str(number)}
+
+
+def team(*objects: Mapping[str, Any], name: str = "team") -> Objects:
+    labels = {"kubernetes.io/metadata.name": name, "tenant": "team"}
+    return [namespace(name, labels), *map(dict, objects)]
+
+
+def hami_nodes() -> Objects:
+    return [hami_node(f"hami-{number}") for number in range(3)]
+
+
+def waiting(pod: dict[str, Any]) -> dict[str, Any]:
+    """A pod that waits behind the gate of quotas."""
+    del pod["spec"]["nodeName"]
+    gated = {**pod["spec"], "schedulingGates": [{"name": QUOTA_GATE}]}
+    return {**pod, "spec": gated, "status": {"phase": "Pending"}}
+
+
+def deleted(pod: dict[str, Any]) -> dict[str, Any]:
+    metadata = {**pod["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    return {**pod, "metadata": metadata}
+
+
+def web(limits: Mapping[str, str] = SHARE, nodes: Sequence[str] = ("hami-0", "hami-1")) -> Objects:
+    return workload("web", limits, nodes)
+
+
+def web_with_third(change: Any, limits: Mapping[str, str] = SHARE, node: str = "hami") -> Objects:
+    *objects, last = web(limits, [f"{node}-0", f"{node}-1", f"{node}-1"])
+    return [*objects, change(last)]
+
+
+def cron_job() -> dict[str, Any]:
+    template = web()[0]["spec"]["template"]
+    job = {
+        "spec": {"template": {**template, "spec": {**template["spec"], "restartPolicy": "Never"}}}
+    }
+    spec = {"schedule": "0 0 * * *", "jobTemplate": job}
+    return api_object("CronJob", "night", "team", apiVersion="batch/v1", spec=spec)
+
+
+def job_that_waits() -> Objects:
+    owner, pod = running_job("train", SHARE, ["hami-0"])
+    return [owner, waiting(pod)]
+
+
+# --- a DeviceQuota that is full anyway --------------------------------------------------------------
+
+FULL: Final[dict[str, Objects]] = {
+    "a third pod waits": web_with_third(waiting),
+    "a Job waits": [*web(), *job_that_waits()],
+    "a CronJob starts pods later": [*web(), cron_job()],
+    "a third pod is being deleted": web_with_third(deleted),
+}
+
+
+@pytest.mark.parametrize("own", FULL.values(), ids=FULL)
+def test_a_full_device_quota_holds_no_pods_that_fit_it_today(tmp_path: Path, own: Objects) -> None:
+    """Pods that wait, or come later, were charged like those that run, and held these with all nodes."""
+    objects = [*hami_nodes(), *team(*own), device_quota(limits=[limit("2")])]
+
+    plan = planned(tmp_path, objects)
+
+    assert TEAM not in held_objects(plan)
+    assert ["team"] in [opted_in for _, opted_in in waves(plan)]
+    assert ["hami-0", "hami-1", "hami-2"] == sorted(n for nodes, _ in waves(plan) for n in nodes)
+
+
+def test_a_pod_that_queues_after_the_plan_stops_no_wave(tmp_path: Path) -> None:
+    """A tenant could stop the waves of an administrator by one pod."""
+    others = [*hami_nodes(), device_quota(limits=[limit("2")])]
+    plan = planned(tmp_path, [*others, *team(*web())])
+    wave = next(wave["wave"] for wave in plan["waves"] if "team" in wave["namespaces"])
+
+    failed = failed_before(tmp_path, [*others, *team(*web_with_third(waiting))], wave)
+
+    assert TEAM not in failed
+
+
+def test_pods_above_a_lowered_device_quota_hold_nothing(tmp_path: Path) -> None:
+    """Their keys do not fit today, so their claims are no change."""
+    objects = [*hami_nodes(), *team(*web()), device_quota(limits=[limit("1")])]
+
+    assert TEAM not in held_objects(planned(tmp_path, objects))
+
+
+# --- native pods ------------------------------------------------------------------------------------
+
+
+def train() -> Objects:
+    owner, *pods = workload("train", WHOLE, ["gpu-0", "gpu-1", "gpu-1"])
+    return [owner, *pods[:-1], waiting(pods[-1])]
+
+
+NATIVE: Final[dict[str, tuple[Objects, Mapping[str, Any]]]] = {
+    "a third pod waits": (train(), limit("2", NVIDIA)),
+    "a pod has more than one may request": (
+        workload("train", {GPU: "2"}, ["gpu-0"]),
+        limit("8", NVIDIA, perRequest="1"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("native", "own"), NATIVE.values(), ids=NATIVE)
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a share"])
+def test_native_pods_are_held_by_no_device_quota(
+    tmp_path: Path, native: Objects, own: Mapping[str, Any], *, beside: bool
+) -> None:
+    """No label changes their count, as they keep their keys."""
+    plugin_nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+    share = [*hami_nodes(), *workload("share", SHARE, ["hami-0"])] if beside else []
+    objects = [*plugin_nodes, *team(*native, *share), device_quota(limits=[own])]
+
+    plan = planned(tmp_path, objects)
+
+    assert {} == held_objects(plan)
+    nodes = ["gpu-0", "gpu-1", *(f"hami-{number}" for number in range(3) if beside)]
+    assert nodes == sorted(name for names, _ in waves(plan) for name in names)
+
+
+# --- claims that count for more than keys ------------------------------------------------------------
+
+
+def test_claims_above_what_keys_count_for_today_hold_their_namespace_alone(tmp_path: Path) -> None:
+    """Both namespaces are of one tenant; the claims of pods with amounts count as their keys do."""
+    others = workload("b", SHARE, ["hami-1"], namespace="other")
+    quota = device_quota(limits=[memory("12000Mi")])
+    quota["spec"]["namespaceSelector"] = {"matchLabels": {"tenant": "team"}}
+    tenant = [*team(*web(percent(25), ["hami-0"])), *team(*others, name="other"), quota]
+
+    plan = planned(tmp_path, [*hami_nodes(), *tenant])
+
+    held = held_objects(plan)
+    assert held[TEAM].startswith("pods of Deployment/team/web would be stopped once it is opted in")
+    assert "Namespace//other" not in held
+    (fix,) = (entry["fix"] for entry in plan["held"] if entry["object"] == TEAM)
+    assert fix == "request less, or raise the DeviceQuota; then plan again from a new snapshot"
+
+
+def test_pods_that_never_get_through_have_a_text_of_their_own(tmp_path: Path) -> None:
+    """All had the text and the fix of the first workload."""
+    a = workload("a", percent(25), ["hami-0", "hami-1", "hami-1"])
+    c = workload("c", percent(90), ["hami-2"])
+    objects = [*hami_nodes(), *team(*a, *c), device_quota(limits=[memory("21000Mi")])]
+
+    plan = planned(tmp_path, objects)
+
+    reason = held_objects(plan)[TEAM]
+    assert (
+        "pods of Deployment/team/a would be stopped once it is opted in: a DeviceQuota does not let"
+        in reason
+    )
+    assert (
+        "pods of Deployment/team/c would be stopped once it is opted in: a DeviceQuota never lets"
+        in reason
+    )
+    (fix,) = (entry["fix"] for entry in plan["held"] if entry["object"] == TEAM)
+    assert "request less, or raise the DeviceQuota" in fix
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_held"),
+    [(percent(90), True), ({GPU: "3", "nvidia.com/gpumem": "8000"}, False)],
+    ids=["its keys get through", "its keys never get through either"],
+)
+def test_a_pod_to_come_that_claims_alone_would_stop_holds_its_namespace(
+    tmp_path: Path, limits: Mapping[str, str], *, is_held: bool
+) -> None:
+    quota = device_quota(limits=[memory("21000Mi"), limit("2")])
+    owner, pod = workload("next", limits, ["hami-0"])
+    own = [*workload("web", SHARE, ["hami-0"]), owner, waiting(pod)]
+    objects = [*hami_nodes(), *team(*own), quota]
+
+    assert is_held == (TEAM in held_objects(planned(tmp_path, objects)))
