@@ -2,7 +2,7 @@
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
 from migration.cluster.device_pods import pod_of, with_device_pods
 from migration.cluster.owners import OwnerKey, has_template
-from migration.cluster.workloads import Workload, group_workloads, request_shape
+from migration.cluster.workloads import Workload, group_workloads, request_shape, translation_shape
 from translation.cluster.native_allocation import is_native
 from translation.cluster.snapshot import (
     Mode,
@@ -468,19 +468,20 @@ def translated_pod(result: TranslatedObject) -> Mapping[str, Any] | None:
 
 
 def _devices_by_pod(
-    pods: Sequence[SourceObject],
+    pods: Iterable[SourceObject],
     snapshot: TranslationSnapshot,
     options: TranslationOptions,
     namespace: str,
 ) -> dict[tuple[str, str], Counter[str]]:
-    """Return each pod to its devices by DeviceClass; those of equal requests are translated once."""
-    shapes = [request_shape(source) for source in pods]
-    devices_of = {}
-    for shape, source in dict(zip(shapes, pods, strict=True)).items():
-        result = translate_adopted(as_created(source, snapshot), snapshot, options, namespace)
-        devices_of[shape] = _devices_of(result)
-    names = [(source.namespace or namespace, source.name) for source in pods]
-    return {name: devices_of[shape] for name, shape in zip(names, shapes, strict=True)}
+    """Return each pod to its devices by DeviceClass; those of equal translations are translated once."""
+    devices_of, devices = dict[Hashable, Counter[str]](), {}
+    for source in pods:
+        shape = translation_shape(source)
+        if shape not in devices_of:
+            result = translate_adopted(as_created(source, snapshot), snapshot, options, namespace)
+            devices_of[shape] = _devices_of(result)
+        devices[source.namespace or namespace, source.name] = devices_of[shape]
+    return devices
 
 
 def _devices_of(result: TranslatedObject) -> Counter[str]:

@@ -6,7 +6,7 @@ executor of Spark: it is no copy of the other. So is a stopped workload of anoth
 says what its next pods request.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -144,3 +144,9 @@ def request_shape(source: SourceObject) -> bytes:
     return msgspec.json.encode(
         (resources, *(fields.get(name) for name in _PLACING)), order="sorted"
     )
+
+
+def translation_shape(source: SourceObject) -> Hashable:
+    """Return the parts of a pod that its translation reads: its request shape, its labels and its annotations."""
+    texts = (text_map(source.document, "metadata", name) for name in ("labels", "annotations"))
+    return request_shape(source), *(frozenset(own.items()) for own in texts)

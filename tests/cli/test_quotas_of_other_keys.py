@@ -173,6 +173,31 @@ def test_a_pod_of_another_project_that_ended_uses_nothing(tmp_path: Path) -> Non
     assert quota["added"] == {NVIDIA: "2", SHARES: "2"}
 
 
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"labels": {"drawbridge.internal/translate": "false"}},
+        {"annotations": {"drawbridge.internal/request": "{bad"}},
+    ],
+    ids=["opted out", "of a record that cannot be read"],
+)
+def test_a_pod_of_another_project_that_gets_no_claims_says_nothing_about_others(
+    tmp_path: Path, metadata: dict[str, Any]
+) -> None:
+    """The last pod of equal requests decided for all, and their class got as little as if they used nothing."""
+    pods = [workload(name, SHARE, ["hami-0"])[1] for name in ("a", "b", "c")]
+    pods[-1]["metadata"] |= metadata
+    pods = of_another_project(pods, "kubeflow.org/v1", "Notebook", "own")
+    nodes, train = [hami_node("hami-0"), plugin_node("gpu-0")], workload("train", WHOLE, ["gpu-0"])
+    others = [*nodes, *train, namespace("team"), resource_quota({KEY: "6"})]
+
+    (beside,) = convert(tmp_path, [*others, *pods])["quotas"]
+    pods.pop()
+    (alone,) = convert(tmp_path, [*others, *pods])["quotas"]
+
+    assert beside["added"] == alone["added"]
+
+
 # --- several lines of a key -----------------------------------------------------------------------
 
 
