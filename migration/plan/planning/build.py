@@ -91,6 +91,7 @@ from migration.plan.planning.prepared import (
     prepare_cluster,
 )
 from migration.plan.planning.search import PreparedSearch, search_waves, with_planned_lines
+from migration.plan.planning.smaller_cards import SmallerCards
 from migration.plan.planning.strays import with_strays
 from migration.plan.planning.unpublished import gpu_nodes
 from migration.plan.planning.unrestarted import (
@@ -100,7 +101,6 @@ from migration.plan.planning.unrestarted import (
 )
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Candidate, PlanProgress, Policy
-from migration.plan.search.smaller_cards import SmallerCards
 from migration.plan.search.stage import PodKey
 from migration.plan.search.unmovable import (
     held_by_daemon_sets,
