@@ -7,8 +7,11 @@ from typing import Any, Final
 import pytest
 
 from kube.manifests.dump import dump_yaml
-from migration.plan.search.placement import Placement
-from migration.plan.search.stage_allocator import DriverDevices
+from migration.plan.search.stage_allocator import (
+    DriverDevices,
+    drivers_with_fewer_free,
+    free_shortage,
+)
 from testing.command import drawbridge
 from testing.documents import api_object, namespace, node
 from testing.migration import (
@@ -326,9 +329,9 @@ def test_a_wave_of_namespaces_alone_counts_the_drivers_that_it_takes_devices_of(
 
 
 def test_the_drivers_of_which_a_wave_takes_devices() -> None:
-    before = Placement(nodes={}, devices={"a": DriverDevices(0, 8), "b": DriverDevices(3, 8)})
-    after = Placement(nodes={}, devices={"a": DriverDevices(0, 8), "b": DriverDevices(2, 8)})
+    before = {"a": DriverDevices(0, 8), "b": DriverDevices(3, 8)}
+    after = {"a": DriverDevices(0, 8), "b": DriverDevices(2, 8)}
 
-    assert {"b"} == after.drivers_with_fewer_free(before)
-    assert "2 of 8 devices of b are free" in after.free_shortage(50, {"b"})
-    assert not before.drivers_with_fewer_free(after)
+    assert {"b"} == drivers_with_fewer_free(before, after)
+    assert "2 of 8 devices of b are free" in free_shortage(after, 50, {"b"})
+    assert not drivers_with_fewer_free(after, before)

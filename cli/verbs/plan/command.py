@@ -74,7 +74,8 @@ class _Percentage(click.IntRange):
     metavar="PERCENT",
     default=0,
     show_default=True,
-    help="Devices that stay without a consumer at every moment.",
+    help="Whole devices that stay without a consumer at every moment; one with a share in use is in use, however much "
+    "of its memory is free.",
 )
 @click.option(
     "--driver-release",

@@ -32,6 +32,7 @@ from migration.plan.search.rivals import (
     pods_obstacle,
     with_rivals,
 )
+from migration.plan.search.stage_allocator import drivers_with_fewer_free, free_shortage
 
 _TRIED_ALONE: Final = 32
 """Nodes that are tried one by one where the first ones do not fit."""
@@ -465,9 +466,9 @@ class WaveSearch:
         drivers = (
             self._placer.drivers_on(when.nodes)
             if when.nodes
-            else placement.drivers_with_fewer_free(moment.placement)
+            else drivers_with_fewer_free(moment.placement.devices, placement.devices)
         )
-        if problem := placement.free_shortage(self._policy.keep_free, drivers):
+        if problem := free_shortage(placement.devices, self._policy.keep_free, drivers):
             nodes = tuple(sorted(when.nodes))
             return Obstacle(moment=when.text, nodes=nodes, problem=problem, fix=_KEEP_LESS)
         return None

@@ -151,12 +151,14 @@ class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
         problem: The problem at that moment.
         stage: The stage of the placement that leaves pods without devices; None for another problem.
         before: The places of the pods before that placement.
+        missing: The pods without devices, where no pods that wait have some in their place.
     """
 
     moment: str
     nodes: tuple[str, ...]
     problem: str
     fix: str
+    missing: frozenset[PodKey] = frozenset()
     stage: Stage | None = None
     before: Placement | None = None
 
@@ -186,6 +188,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
             wave.
         order_reason: The reason that its other nodes are left to later waves, though they might fit; empty without one.
         part_reasons: Namespace that moves in part to the reason that no more of it does.
+        spread_note: A note on a wave that fits only where pods are packed; empty for another one.
     """
 
     nodes: tuple[Candidate, ...]
@@ -196,6 +199,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     without_spare: tuple[str, ...] = ()
     order_reason: str = ""
     part_reasons: Mapping[str, str] = {}
+    spread_note: str = ""
 
     def drained(self, before: Placement) -> Placement:
         """Return the places of the pods once its nodes are drained."""

@@ -17,12 +17,15 @@ from allocator.nodes.pod_requests import PodRequest, pod_request
 from allocator.pods.claims import pod_claims
 from allocator.simulation.model import SimulationInput, SimulationOptions
 from allocator.simulation.simulate import simulate_in_order
+from allocator.strategies.low_load_first import LOW_LOAD_FIRST
+from allocator.strategies.strategy import Strategy
 from answers.cluster.device_classes import select_devices
 from answers.cluster.devices import published_devices
 from answers.model.cluster_state import ClusterState
 from kube.api.meta import encode
 from kube.api.node_selector import NodeSelector
 from kube.api.resource import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
+from kube.quantity import Quantity
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import (
     MAX_ALL_PODS,
@@ -40,9 +43,17 @@ from migration.cluster.equivalence import (
     group_nodes,
     pod_shape,
 )
-from migration.plan.facts.volumes import on_reachable_nodes
 from migration.plan.search.other_pods import OtherPods, PodName
-from migration.plan.search.stage import PlannedPod, PodKey, Stage, planned_pod, planned_pods
+from migration.plan.search.stage import (
+    PlannedPod,
+    PodKey,
+    RequestedDevices,
+    Stage,
+    on_nodes,
+    planned_pod,
+    planned_pods,
+    requested_devices,
+)
 from migration.plan.search.stage_allocator import (
     LEGACY,
     OPEN,
@@ -84,30 +95,6 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     others: Mapping[PodName, str] = {}
     ended: frozenset[PodKey] = frozenset()
     resources: Mapping[str, NodeResources] = {}
-
-    def free_shortage(self, percentage: int, drivers: Collection[str]) -> str:
-        """Return the shortage of free devices of the first driver with too few; empty without one.
-
-        Devices of one driver serve no pod that requests those of another.
-
-        Args:
-            percentage: The percentage of the devices of each that stays without a consumer.
-            drivers: The drivers that count.
-        """
-        for driver, (free, number) in self.devices.items():
-            minimum = -(-number * percentage // 100)
-            if driver in drivers and free < minimum:
-                of_driver = f" of {driver}" if len(self.devices) > 1 else ""
-                return f"{free} of {number} devices{of_driver} are free, and --keep-free {percentage} asks for {minimum}"
-        return ""
-
-    def drivers_with_fewer_free(self, before: "Placement") -> frozenset[str]:
-        """Return the drivers with fewer free devices than in a placement before."""
-        return frozenset(
-            driver
-            for driver, (free, _) in self.devices.items()
-            if driver in before.devices and free < before.devices[driver].free
-        )
 
     def after(self, before: "Placement") -> "Placement":
         """Return this placement, with pods that were left out on their nodes before."""
@@ -177,7 +164,7 @@ class Placer:
         resources = state.node_resources(placed_pods)
         self._state: ClusterState = msgspec.structs.replace(state, claims=claims)
         pods = (
-            _on_nodes(pod, (*reachable.get(pod.key, ()), *named_nodes.get(pod.key, ())))
+            on_nodes(pod, (*reachable.get(pod.key, ()), *named_nodes.get(pod.key, ())))
             for workload in workloads
             for pod in planned_pods(workload, unrestarted, ending)
             if pod.key not in left_out
@@ -216,6 +203,23 @@ class Placer:
             for name, devices in selected.items()
             if not isinstance(devices, str)
         }
+
+    def requested(self, key: PodKey) -> tuple[RequestedDevices, ...]:
+        """Return the devices that a pod requests."""
+        return tuple(requested_devices(self._by_key[key].pod, self._templates))
+
+    def serves(self, stage: Stage, key: PodKey, node: str) -> bool:
+        """Return True if a node may serve a pod at a stage, by its device plugin or by its DRA driver."""
+        pod = self._by_key[key]
+        return not pod.has_claims or stage.moves(pod) == (node in stage.switched)
+
+    def free_devices(
+        self, stage: Stage, placement: Placement
+    ) -> Mapping[str, Sequence[Mapping[str, Quantity]]]:
+        """Return node to the free capacity of each device that is free or shared, of nodes that take pods."""
+        self._allocator.show(stage)
+        self._allocator.keep(placement.claims)
+        return self._allocator.free_devices(stage)
 
     def serving_nodes(self, workload: AssessedWorkload) -> frozenset[str]:
         """Return the nodes with devices of a class that a workload's claims name."""
@@ -375,9 +379,14 @@ class Placer:
             if pod.key not in placed:
                 del nodes[pod.key]
                 moving.append(pod)
+
+        def size(pod: PlannedPod) -> int:
+            return sum(entry.size for entry in self.requested(pod.key)) if stage.spreads else 0
+
         # Pods with claims have fewer nodes to choose from.
-        moving.sort(key=lambda pod: (not pod.has_claims, pod.key))
-        nodes |= self._place([(self._movable(pod, stage), None) for pod in moving])
+        moving.sort(key=lambda pod: (not pod.has_claims, size(pod), pod.key))
+        strategy = LOW_LOAD_FIRST if stage.spreads else None
+        nodes |= self._place([(self._movable(pod, stage), None) for pod in moving], strategy)
         free, devices, in_use = allocator.count(stage)
         return Placement(
             nodes=nodes,
@@ -425,7 +434,9 @@ class Placer:
         spec = msgspec.structs.replace(pod.pod.spec, node_selector=selector, node_name=home)
         return msgspec.structs.replace(pod, pod=msgspec.structs.replace(pod.pod, spec=spec))
 
-    def _place(self, pods: Iterable[tuple[PlannedPod, str | None]]) -> dict[PodKey, str]:
+    def _place(
+        self, pods: Iterable[tuple[PlannedPod, str | None]], strategy: Strategy | None = None
+    ) -> dict[PodKey, str]:
         """Allocate the devices of pods, each on its node if it has one; return those with a node."""
         nodes: dict[PodKey, str] = {}
         full: set[tuple[bytes, str, str]] = set()
@@ -445,7 +456,9 @@ class Placer:
                 resources=self._allocator.resources,
             )
             answer = simulate_in_order(
-                self._allocator.cluster, question, SimulationOptions(named_nodes_only=True)
+                self._allocator.cluster,
+                question,
+                SimulationOptions(strategy=strategy, named_nodes_only=True),
             )
             self._allocator.resources = answer.resources or {}
             allocations = {
@@ -484,10 +497,3 @@ class Placer:
         spec = pod.pod.spec
         shape = self._shapes.get(pod.key) or pod_shape(pod.pod, self._templates)
         return shape, (spec.node_selector or {}).get(STAGE, ""), spec.node_name
-
-
-def _on_nodes(pod: PlannedPod, selectors: Sequence[NodeSelector]) -> PlannedPod:
-    """Return a pod that only nodes take that some selectors match, all of them."""
-    if not selectors:
-        return pod
-    return msgspec.structs.replace(pod, pod=on_reachable_nodes(pod.pod, selectors))

@@ -14,6 +14,11 @@ _FREE_DEVICES: Final = (
     "free devices for these pods first: scale down, add a node, or wait for Jobs to end; then plan again "
     "from a new snapshot"
 )
+FREE_THESE: Final = (
+    "free devices for these pods first: for this wave it is enough to {}; else wait for Jobs to end; then plan again "
+    "from a new snapshot"
+)
+"""The same with the pods to scale down, or the nodes to add."""
 _LEFT_WITH_KEYS: Final = "device keys on a node without a device plugin"
 OPT_IN_FIRST: Final = (
     "solve what holds its namespace, so that it is opted in with this node at the latest, or keep the "
@@ -52,6 +57,7 @@ def pods_obstacle(
             nodes=nodes,
             problem=pods_have(missing, "no devices"),
             fix=_FREE_DEVICES,
+            missing=missing,
             stage=when.stage,
             before=when.before,
         )
@@ -89,7 +95,7 @@ def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
     if len(missing) >= len(first):
         return obstacle
     problem = f"{obstacle.problem}, while pods that wait today have some: {_by_workload(rivals)}"
-    return msgspec.structs.replace(obstacle, problem=problem)
+    return msgspec.structs.replace(obstacle, problem=problem, missing=frozenset())
 
 
 def _served_instead(

@@ -1,15 +1,20 @@
 """The pods of a plan and the moments of a migration, as values. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from allocator.pods.claims import Name, pod_claims
 from kube.api.core import Pod
+from kube.api.node_selector import NodeSelector
+from kube.api.resource import ResourceClaimTemplate
 from kube.api.workloads import DAEMON_SET
+from kube.quantity import Quantity
 from migration.assessment.capacity import build_pods
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.node_devices import labels_of_sharing
+from migration.plan.facts.volumes import on_reachable_nodes
 from migration.plan.model.plan import RESTARTED_KINDS, PlannedNode
 
 
@@ -52,6 +57,25 @@ class PlannedPod(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_pinned or self.is_unrestarted or not is_created_again
 
 
+class RequestedDevices(NamedTuple):
+    """The devices of one request of a pod.
+
+    Attributes:
+        number: The number of devices; 1 for all of a node.
+        amounts: Capacity to the amount of each, of a share, without zeros; empty for whole devices.
+    """
+
+    number: int
+    amounts: Mapping[str, Quantity]
+
+    @property
+    def size(self) -> int:
+        """Return a number to compare requests of the same devices by."""
+        return self.number * (
+            1 + max((amount.nanos for amount in self.amounts.values()), default=0)
+        )
+
+
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """A moment of a migration; other nodes with devices have a device plugin.
 
@@ -59,6 +83,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
         switched: Nodes with a DRA driver.
         draining: Nodes that take no pods.
         waits: The drains have waited for pods that run to their end; those of nodes that are lost move.
+        spreads: Pods that move are placed small ones first, each on the emptiest devices of the emptiest node; else packed.
         closed: Nodes whose pods stay, and that take no others: nobody knows which of their devices are free,
             since pods that would be rejected use some; and nodes that are not ready.
         unready: Those of them that are not ready: a percentage of devices to keep free is none of theirs.
@@ -70,6 +95,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     switched: frozenset[str]
     draining: frozenset[str] = frozenset()
     waits: bool = False
+    spreads: bool = False
     closed: frozenset[str] = frozenset()
     unready: frozenset[str] = frozenset()
     opted_in: frozenset[str]
@@ -156,3 +182,23 @@ def planned_pods(
         return
     for number, pod in enumerate(build_pods(workload)):
         yield planned_pod(workload, number, pod, unrestarted, ending)
+
+
+def on_nodes(pod: PlannedPod, selectors: Sequence[NodeSelector]) -> PlannedPod:
+    """Return a pod that only nodes take that some selectors match, all of them."""
+    if not selectors:
+        return pod
+    return msgspec.structs.replace(pod, pod=on_reachable_nodes(pod.pod, selectors))
+
+
+def requested_devices(
+    pod: Pod, templates: Mapping[Name, ResourceClaimTemplate]
+) -> Iterator[RequestedDevices]:
+    """Yield the devices that the claims of a pod request; of alternatives the first ones."""
+    for claim in pod_claims(pod, {}, templates).open:
+        for request in claim.spec.devices.requests or ():
+            chosen = request.exactly or next(iter(request.first_available or ()), None)
+            if chosen is not None:
+                capacity = chosen.capacity.requests if chosen.capacity is not None else None
+                amounts = {name: amount for name, amount in (capacity or {}).items() if amount}
+                yield RequestedDevices(number=chosen.count or 1, amounts=amounts)

@@ -44,6 +44,37 @@ class DriverDevices(NamedTuple):
     devices: int
 
 
+def free_shortage(
+    devices: Mapping[str, DriverDevices], percentage: int, drivers: Collection[str]
+) -> str:
+    """Return the shortage of free devices of the first driver with too few; empty without one.
+
+    Devices of one driver serve no pod that requests those of another.
+
+    Args:
+        devices: Driver to its devices.
+        percentage: The percentage of the devices of each that stays without a consumer.
+        drivers: The drivers that count.
+    """
+    for driver, (free, number) in devices.items():
+        minimum = -(-number * percentage // 100)
+        if driver in drivers and free < minimum:
+            of_driver = f" of {driver}" if len(devices) > 1 else ""
+            return f"{free} of {number} devices{of_driver} are free, and --keep-free {percentage} asks for {minimum}"
+    return ""
+
+
+def drivers_with_fewer_free(
+    before: Mapping[str, DriverDevices], after: Mapping[str, DriverDevices]
+) -> frozenset[str]:
+    """Return the drivers with fewer free devices than before."""
+    return frozenset(
+        driver
+        for driver, (free, _) in after.items()
+        if driver in before and free < before[driver].free
+    )
+
+
 class StageAllocator:
     """The allocator at the last stage, with the devices of all pods that are placed.
 
@@ -136,6 +167,18 @@ class StageAllocator:
             for device in self.counted()
             if (node := node_of(device)) is None or node in nodes
         )
+
+    def free_devices(self, stage: Stage) -> Mapping[str, Sequence[Mapping[str, Quantity]]]:
+        """Return node to the free capacity of each device that is free or shared, of nodes that take pods."""
+        free: dict[str, list[Mapping[str, Quantity]]] = {}
+        for device in self.counted():
+            node = node_of(device)
+            if node is None or node in stage.draining or node in stage.closed | self._cordoned:
+                continue
+            state = device_state(device, self.cluster.usage)
+            if state in {DeviceState.FREE, DeviceState.SHARED}:
+                free.setdefault(node, []).append(free_capacity(device, self.cluster.usage))
+        return free
 
     def count(
         self, stage: Stage
