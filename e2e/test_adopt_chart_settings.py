@@ -1,6 +1,7 @@
 """The settings in the values of the Helm chart: in the files that processes read, and in their pods."""
 
 import json
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -50,6 +51,48 @@ def test_settings_of_the_sidecar_are_in_the_file_that_it_reads() -> None:
     )
     assert settings.sidecar.feature_gates == gates
     assert settings.sidecar.write_timeout == PositiveDuration(7)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, []),
+        ({"bridge": {"featureGates": None}}, []),
+        (
+            {
+                "bridge": {
+                    "featureGates": {"SchedulerPopFromBackoffQ": False, "GenericWorkload": True}
+                }
+            },
+            ["--feature-gates=GenericWorkload=true,SchedulerPopFromBackoffQ=false"],
+        ),
+        (
+            {"settings": {"sidecar": {"featureGates": {"DRAExtendedResource": False}}}},
+            ["--feature-gates=DRAExtendedResource=false"],
+        ),
+        (
+            {
+                "bridge": {"featureGates": {"GenericWorkload": True}},
+                "settings": {"sidecar": {"featureGates": {"DRADeviceCompatibilityGroups": True}}},
+            },
+            ["--feature-gates=DRADeviceCompatibilityGroups=true,GenericWorkload=true"],
+        ),
+    ],
+)
+def test_the_scheduler_of_the_bridge_has_the_gates_of_the_values(
+    values: Object, expected: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "values.json").write_text(json.dumps(values))
+    flags = ("--set", "bridge.enabled=true", "--values", str(tmp_path / "values.json"))
+    (scheduler,) = (
+        container
+        for document in template(*flags)
+        if document["kind"] == "Deployment" and document["metadata"]["name"] == "drawbridge-bridge"
+        for container in document["spec"]["template"]["spec"]["containers"]
+        if container["name"] == "scheduler"
+    )
+
+    assert scheduler["args"][3:] == expected
 
 
 @pytest.mark.parametrize("section", _COMPONENTS)

@@ -15,6 +15,7 @@ import yaml
 from msgspec import inspect
 
 from admission.webhook_configuration import OBJECTS_WEBHOOK
+from allocator.model.feature_gates import GATES
 from driver.model.settings import DriverSettings
 from kube.manifests.dump import dump_yaml
 from kube.names import NAMESPACE, OBSERVER_NAMESPACE, TRANSLATE_LABEL
@@ -61,6 +62,7 @@ _INLINE: Final = {
     "PH_namespace": ".Release.Namespace",
     "PH_image": 'include "drawbridge.image" .',
     "PH_scheduler_image": 'include "drawbridge.schedulerImage" .',
+    "PH_scheduler_gates": 'include "drawbridge.schedulerGates" . | printf "--feature-gates=%s"',
     "PH_runbooks": ".Values.monitoring.runbooks",
     "PH_failure_policy": 'ternary "Ignore" "Fail" (eq .Values.mode "Shadow")',
     "PH_client_authority": ".Values.webhook.clientAuthority",
@@ -132,6 +134,12 @@ def schema() -> str:
     properties = {name: _schema_by_example(value) for name, value in values.items()}
     properties["mode"] = {"enum": [mode.value for mode in Mode]}
     properties["certificates"]["properties"]["mode"] = {"enum": ["own", "certManager"]}
+    properties["bridge"]["properties"]["featureGates"] = {
+        "type": "object",
+        # Those that allocation depends on are settings of the sidecar, and the scheduler gets them from there.
+        "propertyNames": {"pattern": "^[A-Za-z0-9]+$", "not": {"enum": sorted(GATES)}},
+        "additionalProperties": {"type": "boolean"},
+    }
     properties["settings"] = {
         "type": "object",
         "properties": dict(sorted(sections.items())),
@@ -467,6 +475,8 @@ def _prepare_workload(workload: Document) -> None:
     for container in spec["containers"]:
         is_scheduler = container["image"].startswith("drawbridge-scheduler:")
         container["image"] = "PH_scheduler_image" if is_scheduler else "PH_image"
+        if is_scheduler:
+            container["args"] += ["PH_if_scheduler_gates", "PH_scheduler_gates", "PH_end"]
         container["imagePullPolicy"] = "PH_with image.pullPolicy"
         _prepare_ports(container)
         if is_configurable:
@@ -654,6 +664,7 @@ _CONDITIONS: Final = {
     "PH_if_own": _OWN,
     "PH_if_cert_manager": _CERT_MANAGER,
     "PH_if_client_authority": ".Values.webhook.clientAuthority",
+    "PH_if_scheduler_gates": 'include "drawbridge.schedulerGates" .',
     "PH_if_sysfs": f'ne ({_INLINE["PH_sysfs"]}) "/sys"',
     "PH_if_dev": f'ne ({_INLINE["PH_dev"]}) "/dev"',
     "PH_if_proc": f'ne ({_INLINE["PH_proc"]}) "/proc"',

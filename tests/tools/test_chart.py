@@ -141,6 +141,27 @@ def test_a_wrong_setting_is_refused(settings: dict[str, Any]) -> None:
         jsonschema.validate({**VALUES, "settings": settings}, SCHEMA)
 
 
+@pytest.mark.parametrize(
+    ("gates", "is_valid"),
+    [
+        ({}, True),
+        ({"GenericWorkload": True, "SchedulerPopFromBackoffQ": False}, True),
+        ({"GenericWorkload": "true"}, False),
+        # The sidecar would allocate by another value; settings.sidecar.featureGates is for both.
+        ({"DRADeviceCompatibilityGroups": True}, False),
+        ({"DRAWorkloadResourceClaims": True}, True),
+        ({"A=true,DRADeviceCompatibilityGroups": True}, False),
+    ],
+)
+def test_gates_of_the_scheduler_are_not_those_that_the_sidecar_allocates_by(
+    gates: dict[str, Any], is_valid: bool
+) -> None:
+    bridge = {**VALUES["bridge"], "featureGates": gates}
+    validator = jsonschema.Draft202012Validator(SCHEMA)
+
+    assert validator.is_valid({**VALUES, "bridge": bridge}) is is_valid
+
+
 def test_the_versions_of_kubernetes_are_those_of_the_commands() -> None:
     declared = yaml.load((CHART / "Chart.yaml").read_text(), Loader=yaml.CSafeLoader)
     conditions = (CHART / "templates" / "validate.yaml").read_text()

@@ -18,6 +18,17 @@
 {{ include "drawbridge.reference" (dict "image" .Values.bridge.image "version" .Chart.AppVersion) }}
 {{- end }}
 
+{{- /* The gates of the bridge's scheduler: those that its sidecar allocates by, and its own. */}}
+{{- define "drawbridge.schedulerGates" -}}
+{{- $gates := list -}}
+{{- range list (dig "sidecar" "featureGates" dict .Values.settings) .Values.bridge.featureGates -}}
+{{- range $name, $isOn := . -}}
+{{- $gates = append $gates (printf "%s=%t" $name $isOn) -}}
+{{- end -}}
+{{- end -}}
+{{- join "," $gates -}}
+{{- end }}
+
 {{- /* The settings with the mode, which is a value of its own. */}}
 {{- define "drawbridge.settings" -}}
 {{- $translation := merge (dict "mode" .Values.mode) (.Values.settings.translation | default dict) -}}
