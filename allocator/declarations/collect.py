@@ -1,5 +1,6 @@
 """The groups of a cluster: its pods by their declarations, with the minimum of each group."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
@@ -57,6 +58,7 @@ def collect_groups(
     running: Iterable[Pod],
     objects: Iterable[PodGroup],
     bridge_scheduler: str = SCHEDULER_NAME,
+    held_back: Iterable[Pod] = (),
 ) -> PodGroups:
     """Return the groups of pods that wait for a node.
 
@@ -65,6 +67,7 @@ def collect_groups(
         running: The other pods of the cluster that have a node and have not ended.
         objects: The PodGroups of the cluster, of any scheduler.
         bridge_scheduler: schedulerName of the bridge.
+        held_back: Further pods without a node, of which no one is tried since a quota leaves too little.
     """
     by_name = {
         (group.group, group.metadata.namespace, group.metadata.name): group for group in objects
@@ -84,6 +87,11 @@ def collect_groups(
         if isinstance(reading, Declaration) and reading.group in entries:
             entry = _Entry(pod=pod, declaration=reading)
             placed.setdefault(reading.group, []).append(entry)
+    held_back_by_group = Counter(
+        reading.group
+        for pod in held_back
+        if isinstance(reading := read_declaration(pod), Declaration)
+    )
     groups: list[DeclaredGroup] = []
     for name, members in entries.items():
         group = _group(
@@ -96,7 +104,8 @@ def collect_groups(
         if group is None:
             continue
         fault = _with_similar(name, group.fault, by_name) if group.fault is not None else None
-        groups.append(msgspec.structs.replace(group, fault=fault))
+        number = held_back_by_group[name]
+        groups.append(msgspec.structs.replace(group, fault=fault, held_back=number))
         if fault is not None:
             for member in members:
                 key = (member.pod.metadata.namespace, member.pod.metadata.name)

@@ -64,6 +64,7 @@ class DeclaredGroup(msgspec.Struct, frozen=True, kw_only=True):
         min_count: The number of pods that are needed; 0 for a group with a fault.
         waiting: The pods without a node, in order.
         placed: The nodes of its other pods.
+        held_back: The number of further pods that a quota keeps from being tried.
         domain: A label of nodes of which they should have one value; empty for none.
         needs_one_domain: All of their nodes need one value of it.
         fault: The reason why it cannot be scheduled; None without one.
@@ -73,6 +74,7 @@ class DeclaredGroup(msgspec.Struct, frozen=True, kw_only=True):
     min_count: int
     waiting: tuple[Pod, ...]
     placed: tuple[str, ...] = ()
+    held_back: int = 0
     domain: str = ""
     needs_one_domain: bool = False
     fault: Finding | None = None

@@ -58,18 +58,26 @@ def obstacle(group: DeclaredGroup) -> NodeReason | None:
     if group.fault is not None:
         fix = f"; {group.fault.fix}" if group.fault.fix else ""
         return NodeReason(code=group.fault.code, message=f"{group.fault.message}{fix}")
-    pods = len(group.waiting) + len(group.placed)
+    tried = len(group.waiting) + len(group.placed)
+    if tried >= group.min_count:
+        return None
+    pods = tried + group.held_back
+    needs = f"{group.name} needs {count_text(group.min_count, 'pod')}"
+    number, minimum = _PODS, f"{_MINIMUMS[group.name.system]}: "
+    of_job = ""
+    if group.name.system is GroupSystem.VOLCANO:
+        number, of_job = "replicas of a Volcano Job", " (minAvailable of a Volcano Job)"
     if pods < group.min_count:
-        number, minimum = _PODS, ""
-        if group.name.system is GroupSystem.VOLCANO:
-            number, minimum = "replicas of a Volcano Job", " (minAvailable of a Volcano Job)"
         message = (
-            f"{group.name} needs {count_text(group.min_count, 'pod')}, and {pods} "
-            f"exist{'s' if pods == 1 else ''}; create {group.min_count} ({number}), "
-            f"or write {_MINIMUMS[group.name.system]}: {pods} in the group{minimum}"
+            f"{needs}, and {pods} exist{'s' if pods == 1 else ''}; create {group.min_count} ({number}), "
+            f"or write {minimum}{pods} in the group{of_job}"
         )
         return NodeReason(code=Reason.GROUP_INCOMPLETE, message=message)
-    return None
+    message = (
+        f"{needs}, and a quota leaves too little for {group.held_back} of {pods}; request less, raise the "
+        f"quota, or write {minimum}{tried} in the group{of_job}"
+    )
+    return NodeReason(code=Reason.QUOTA, message=message)
 
 
 def member(attempt: PlacementAttempt, options: Sequence[MemberOption]) -> GroupMember:

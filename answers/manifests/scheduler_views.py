@@ -66,7 +66,9 @@ def route_request(
 ) -> RoutedRequest:
     """Return a request with its pods as the webhook routes them; the other arguments are those of `build_views`."""
     state = request.state
-    question = routed_question(request.question, state)
+    names = [(pod.namespace, pod.name) for pod in request.rejections.pods]
+    held_back = [state.pods[name] for name in names if name in state.pods]
+    question = routed_question(request.question, state, held_back)
     support = scheduler_support(state, features, policy_aware_schedulers)
     views = build_views(
         state, question, features, support, uniform_config_drivers, is_joint=is_joint
@@ -109,14 +111,20 @@ def with_routed_pods(state: ClusterState, names: Collection[Name]) -> ClusterSta
     return msgspec.structs.replace(state, pods={**state.pods, **routed})
 
 
-def routed_question(question: SimulationInput, state: ClusterState) -> SimulationInput:
-    """Return a question with its routed pods, their groups, and the resources of the nodes."""
+def routed_question(
+    question: SimulationInput, state: ClusterState, held_back: Iterable[Pod]
+) -> SimulationInput:
+    """Return a question with its routed pods, their groups, and the resources of the nodes.
+
+    Args:
+        held_back: Pods of the manifests that are not in the question, since a quota leaves too little.
+    """
     pods = routed_pods(question.pods, state)
     return msgspec.structs.replace(
         question,
         known=state.claims,
         pods=pods,
-        groups=state.groups(pods, are_new=True),
+        groups=state.groups(pods, held_back, are_new=True),
         resources=state.node_resources(),
     )
 

@@ -155,13 +155,14 @@ def status_beside_others(
             advice=(str(rejection.reason), *status.advice),
         )
     answer = placement.result
+    of_group = next((group.reason for group in answer.groups if name[1] in group.pods), "")
     names = answer.uses.get(name, ())
     failures = tuple(
         failure for failure in answer.failures if failure.title == f"Pod {name[0]}/{name[1]}"
     )
     return msgspec.structs.replace(
         own_name,
-        beside="no node can take it beside the other pods of the workload",
+        beside=of_group or "no node can take it beside the other pods of the workload",
         advice=(*filter(None, (placement.fewer_pods,)), *own_name.advice),
         simulation=msgspec.structs.replace(
             answer,

@@ -102,24 +102,29 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         }
         return msgspec.structs.replace(self, classes=classes)
 
-    def declared_groups(self, waiting: Sequence[Pod]) -> PodGroups:
+    def declared_groups(self, waiting: Sequence[Pod], held_back: Iterable[Pod] = ()) -> PodGroups:
         """Return the groups of pods that wait for a node, as they declare them.
 
         Args:
             waiting: The pods; those of the state belong to the groups if they run.
+            held_back: Further pods for which a quota leaves too little.
         """
         running = filter(is_running, self.pods.values())
-        return collect_groups(waiting, running, self.pod_groups, self.bridge_scheduler)
+        bridge = self.bridge_scheduler
+        return collect_groups(waiting, running, self.pod_groups, bridge, held_back)
 
-    def groups(self, waiting: Sequence[Pod], *, are_new: bool = False) -> PodGroups:
+    def groups(
+        self, waiting: Sequence[Pod], held_back: Iterable[Pod] = (), *, are_new: bool = False
+    ) -> PodGroups:
         """Return the groups of pods that wait for a node, as their schedulers read them.
 
         Args:
             waiting: The pods, as in `declared_groups`.
+            held_back: Further pods, as there.
             are_new: They have not been admitted, so that the gangs of the bridge's pods will be adopted.
         """
         readers = without_ignored_groups(waiting, self.bridge_scheduler, are_adopted=are_new)
-        return self.declared_groups(readers)
+        return self.declared_groups(readers, held_back)
 
     def rules(
         self,

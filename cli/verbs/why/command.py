@@ -387,8 +387,6 @@ def _beside_others(answer: Explained, group: Sequence[Pod], question: _Question)
     placement, status = question.placement, answer.status
     if placement is None or status.is_refused:
         return answer
-    if any(group.reason for group in placement.result.groups):
-        return answer
     left = next((pod for pod in group if _name_of(pod) in placement.unplaced_pods), None)
     if left is None or status.simulation is None or not status.simulation.all_placed:
         return answer

@@ -1,0 +1,113 @@
+"""Members of a group that are not tried with it, or get no place beside it, in `simulate` and `why`."""
+
+from pathlib import Path
+from typing import Final
+
+from kube.manifests.dump import dump_yaml
+from testing.command import EXAMPLES, drawbridge
+from testing.documents import Document, api_object
+
+CLUSTER: Final = EXAMPLES / "groups" / "cluster.yaml"
+"""Two nodes with four and three GPUs."""
+TEMPLATE: Final = api_object(
+    "ResourceClaimTemplate",
+    "two",
+    "default",
+    spec={
+        "spec": {
+            "devices": {
+                "requests": [
+                    {"name": "gpus", "exactly": {"deviceClassName": "gpu.example.com", "count": 2}}
+                ]
+            }
+        }
+    },
+)
+
+
+def gang(minimum: int) -> Document:
+    return api_object(
+        "PodGroup",
+        "ring",
+        "default",
+        api_version="scheduling.k8s.io/v1beta1",
+        spec={"schedulingPolicy": {"gang": {"minCount": minimum}}},
+    )
+
+
+def member_spec(*, has_gpus: bool = True) -> Document:
+    """The spec of a pod of the group, with two GPUs or without any."""
+    entry = {"name": "gpus", "resourceClaimTemplateName": "two"}
+    claims = {"claims": [{"name": "gpus"}]} if has_gpus else {}
+    return {
+        "schedulingGroup": {"podGroupName": "ring"},
+        "restartPolicy": "Never",
+        "resourceClaims": [entry] if has_gpus else [],
+        "containers": [{"name": "main", "image": "a", "resources": claims}],
+    }
+
+
+def job(name: str, pods: int, **options: bool) -> Document:
+    template = {"spec": member_spec(**options)}
+    spec = {"parallelism": pods, "completions": pods, "template": template}
+    return api_object("Job", name, "default", api_version="batch/v1", spec=spec)
+
+
+def words(tmp_path: Path, verb: str, *arguments: str, of: list[Document]) -> str:
+    """The words of a command about objects, on one line."""
+    file = tmp_path / "objects.yaml"
+    file.write_text(dump_yaml(of))
+    result = drawbridge(verb, *arguments, "-f", file, "--snapshot", CLUSTER)
+    assert result.exit_code == (verb == "simulate"), result.output
+    return " ".join(result.stdout.split())
+
+
+# --- quotas ---------------------------------------------------------------------------------------
+
+
+def quota(gpus: int) -> list[Document]:
+    labels = {"kubernetes.io/metadata.name": "default"}
+    limit = {"name": "gpus", "driver": "gpu.example.com", "devices": {}, "max": str(gpus)}
+    return [
+        api_object("Namespace", "default", labels=labels),
+        api_object(
+            "DeviceQuota",
+            "team",
+            api_version="drawbridge.internal/v1alpha1",
+            spec={"namespaceSelector": {"matchLabels": labels}, "limits": [limit]},
+        ),
+    ]
+
+
+ABOVE: Final = (
+    "PodGroup default/ring needs 3 pods, and a quota leaves too little for 1 of 3; request less, raise the "
+    "quota, or write minCount: 2 in the group"
+)
+
+
+def test_a_pod_above_a_quota_is_still_one_of_its_group(tmp_path: Path) -> None:
+    objects = [gang(3), TEMPLATE, job("train", 3)]
+
+    assert f"because {ABOVE} [quota]" in words(tmp_path, "simulate", of=[*objects, *quota(4)])
+
+
+def test_why_has_one_answer_on_a_group_above_a_quota(tmp_path: Path) -> None:
+    text = words(tmp_path, "why", of=[gang(3), TEMPLATE, job("train", 3), *quota(4)])
+
+    assert f"status not created yet: 0 of 3 pods get a place: {ABOVE} pending 3 pods" in text
+    assert f"Pod default/train-0 status pending: {ABOVE}" in text
+    assert "3 pods placed" not in text
+
+
+def test_a_pod_above_a_quota_fails_no_group_that_is_complete_without_it(tmp_path: Path) -> None:
+    objects = [gang(2), TEMPLATE, job("train", 3), *quota(4)]
+
+    assert "PodGroup default/ring 2 pods placed; 2 needed" in words(
+        tmp_path, "simulate", of=objects
+    )
+
+
+def test_pods_that_a_group_lacks_are_created_before_its_quota_is_raised(tmp_path: Path) -> None:
+    text = words(tmp_path, "simulate", of=[gang(5), TEMPLATE, job("train", 3), *quota(4)])
+
+    assert "PodGroup default/ring needs 5 pods, and 3 exist; create 5" in text
