@@ -1,6 +1,6 @@
 """The pods of manifests as they are created: translated, rejected, or left with their keys. Pure."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -15,12 +15,12 @@ from answers.manifests.second_check import check_again, is_new
 from answers.manifests.simulate import describe_rejection
 from answers.manifests.translate import TranslatedObject, translate_objects
 from answers.manifests.workload_pods import count_pods_of, has_countable_pods, workload_pods
-from answers.model.cluster_state import ClusterState, build_state
+from answers.model.cluster_state import ClusterState, build_state, with_namespace
 from answers.model.findings import finding_text, namespace_of
 from answers.model.inputs import Inputs
 from answers.model.kinds import STATE_KINDS
 from answers.model.kubernetes_version import parse_version
-from answers.model.objects import InputObject, decode_objects, merge_objects
+from answers.model.objects import InputObject, decode_objects, merge_objects, of_kind
 from answers.model.views import decode_view
 from findings.finding import Code, has_errors
 from kube.api.core import Pod
@@ -40,18 +40,20 @@ class TranslatedTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A pod or workload of manifests, as it is after its review.
 
     Attributes:
-        objects: Its templates, the object itself, and the pods of a workload that has none yet, or the other
-            pods of the group of a pod; empty for a rejected one.
+        objects: Its templates, the object itself, and the pods of a workload that has none yet, with those of
+            `beside`; empty for a rejected one.
         rejection: The reason it is rejected and has no claims; empty if it is not.
         denial: The reason that `check` denies it all the same, or a claim or template that it names; empty
             without one.
         has_pods: It is a workload without pods, so that all of its pods are among the objects.
+        beside: `Kind/namespace/name` of other new objects of the manifests with pods in a group of its pods.
     """
 
     objects: tuple[SourceObject, ...] = ()
     rejection: str = ""
     denial: str = ""
     has_pods: bool = False
+    beside: frozenset[str] = frozenset()
 
 
 def translate_target(
@@ -89,40 +91,16 @@ def translate_target(
     if result.document is None:
         return TranslatedTarget(rejection=describe_rejection(result.findings))
     denial = _denial(inputs, source, result.document, features, policy_aware_schedulers)
-    documents = (*result.templates, result.document)
-    objects = [replace(source, document=dict(document)) for document in documents]
-    if kind != "Pod":
-        before, _ = decode_objects(inputs.state, STATE_KINDS, inputs.namespace)
-        pods = list(_pods(result, result.document, build_state(before), inputs.namespace))
-        return TranslatedTarget(objects=(*objects, *pods), denial=denial, has_pods=bool(pods))
-    return TranslatedTarget(objects=(*objects, *_other_members(inputs, source)), denial=denial)
-
-
-def _other_members(inputs: Inputs, source: SourceObject) -> Iterator[SourceObject]:
-    """Yield the other new pods of the manifests that are in the group of a pod, with their templates."""
-    group = _group(source)
-    if group is None:
-        return
-    others = [
-        other
-        for other in inputs.manifests
-        if other is not source and other.kind == "Pod" and is_new(other) and _group(other) == group
-        if namespace_of(other, inputs.namespace) == inputs.namespace
-    ]
-    results = translate_objects(
-        others, snapshot=inputs.snapshot, options=inputs.options, namespace=inputs.namespace
+    before, _ = decode_objects(inputs.state, STATE_KINDS, inputs.namespace)
+    state = build_state(before)
+    objects = _created(result, state, inputs.namespace)
+    beside = _of_groups(_groups(objects, inputs.namespace), source, inputs, state)
+    return TranslatedTarget(
+        objects=(*objects, *(entry for entries in beside.values() for entry in entries)),
+        denial=denial,
+        has_pods=kind != "Pod" and any(entry.kind == "Pod" for entry in objects),
+        beside=frozenset(beside),
     )
-    for result in results:
-        documents = () if result.document is None else (*result.templates, result.document)
-        for document in documents:
-            yield replace(result.source, document=dict(document))
-
-
-def _group(source: SourceObject) -> GroupName | None:
-    """Return the group of a pod, without its namespace; None without one."""
-    view = decode_view(source.document, Pod)
-    reading = read_declaration(view) if isinstance(view, Pod) else None
-    return replace(reading.group, namespace="") if isinstance(reading, Declaration) else None
 
 
 def untranslated_reason(
@@ -210,6 +188,62 @@ def routed_state(
         if source.kind == "Pod"
     }
     return with_routed_pods(state, names)
+
+
+def _created(
+    result: TranslatedObject, state: ClusterState, namespace: str
+) -> tuple[SourceObject, ...]:
+    """Return the templates of an object, itself after its review, and the pods of a workload without any."""
+    if result.document is None:
+        return ()
+    documents = (*result.templates, result.document)
+    return (
+        *(replace(result.source, document=dict(document)) for document in documents),
+        *_pods(result, result.document, state, namespace),
+    )
+
+
+def _groups(objects: Iterable[SourceObject], namespace: str) -> frozenset[GroupName]:
+    """Return the groups of the pods among some objects."""
+    pods, _ = decode_objects(objects, STATE_KINDS, namespace)
+    readings = (read_declaration(with_namespace(place, pod)) for place, pod in of_kind(pods, Pod))
+    return frozenset(reading.group for reading in readings if isinstance(reading, Declaration))
+
+
+def _of_groups(
+    groups: frozenset[GroupName], target: SourceObject, inputs: Inputs, state: ClusterState
+) -> Mapping[str, tuple[SourceObject, ...]]:
+    """Return the objects of the manifests with pods in some groups, beside the target, by their references.
+
+    Each stands for all that is created of it.
+
+    Args:
+        target: The object with these groups.
+        state: The cluster before.
+    """
+    if not groups:
+        return {}
+    others = [
+        source
+        for source in inputs.manifests
+        if source is not target
+        and namespace_of(source, inputs.namespace) == inputs.namespace
+        and (source.kind == "Pod" or has_countable_pods(source))
+        and is_new(source)
+    ]
+    results = translate_objects(
+        others, snapshot=inputs.snapshot, options=inputs.options, namespace=inputs.namespace
+    )
+    created = {
+        result.reference: _created(result, state, inputs.namespace)
+        for result in results
+        if result.source.kind == "Pod" or not has_errors(result.findings)
+    }
+    return {
+        name: objects
+        for name, objects in created.items()
+        if not groups.isdisjoint(_groups(objects, inputs.namespace))
+    }
 
 
 def _pods(

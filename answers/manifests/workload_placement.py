@@ -21,14 +21,16 @@ from answers.cluster.hints import pool_advice
 from answers.cluster.pending_workload import PodsTogether
 from answers.cluster.why import ObjectStatus, explain_pending, with_advice
 from answers.manifests.scheduler_views import (
+    RoutedRequest,
     SchedulerViews,
     build_views,
     route_request,
 )
 from answers.manifests.simulate import SimulationRequest, build_request
 from answers.manifests.trial_placements import template_advice, with_spared_devices
-from answers.model.findings import namespace_of
+from answers.model.findings import reference
 from answers.model.inputs import Inputs
+from kube.api.core import Pod
 from kube.api.workloads import number_path, pod_path
 from kube.manifests.source import SourceObject
 from translation.cluster.snapshot import TranslationSnapshot
@@ -61,36 +63,49 @@ class WorkloadPlacement(NamedTuple):
 
 
 def place_workload(
-    inputs: Inputs, kind: str, name: str, features: Features, schedulers: Collection[str]
+    inputs: Inputs,
+    target: str,
+    features: Features,
+    schedulers: Collection[str],
+    *,
+    beside: Collection[str] = (),
 ) -> WorkloadPlacement | None:
     """Place the pods of a workload of the manifests as `simulate` does; None without pods to be made.
 
     Args:
+        target: `Kind/namespace/name` of the workload.
         schedulers: The names of schedulers that evaluate policies.
+        beside: References of other objects with pods in a group of its pods, to be placed with them.
     """
 
-    def is_kept(source: SourceObject) -> bool:
-        if pod_path(source.api_version, source.kind) is None and not workload_kind(
-            source.api_version, source.kind
-        ):
-            return True
-        place = namespace_of(source, inputs.namespace)
-        return (source.kind, place, source.name) == (kind, inputs.namespace, name)
+    def routed(names: Collection[str]) -> RoutedRequest:
+        manifests = tuple(
+            source
+            for source in inputs.manifests
+            if not _makes_pods(source) or reference(source, inputs.namespace) in names
+        )
+        request = build_request(msgspec.structs.replace(inputs, manifests=manifests), features)
+        only_pods = msgspec.structs.replace(request.question, claims=())
+        return route_request(
+            msgspec.structs.replace(request, question=only_pods), features, schedulers
+        )
 
-    alone = msgspec.structs.replace(inputs, manifests=tuple(filter(is_kept, inputs.manifests)))
-    request = build_request(alone, features)
-    state, held_back = request.state, request.rejections.pods
-    total = len(request.question.pods) + len(held_back)
+    request, support, views = routed((target,))
+    if beside and request.question.groups.groups:
+        request, support, views = routed((target, *beside))
+    own = {place for place, workload in request.workload_of.items() if workload == target}
+    state, question = request.state, request.question
+    held_back = tuple(pod for pod in request.rejections.pods if (pod.namespace, pod.name) in own)
+    rejections = msgspec.structs.replace(request.rejections, pods=held_back)
+    request = msgspec.structs.replace(request, rejections=rejections)
+    total = len(held_back) + sum(_name_of(pod) in own for pod in question.pods)
     if not total:
         return None
-    only_pods = msgspec.structs.replace(request.question, claims=())
-    request, support, views = route_request(
-        msgspec.structs.replace(request, question=only_pods), features, schedulers
-    )
-    question = request.question
     before = views.cluster.usage
     options = SimulationOptions(closest_fits=1, explained_failures=1)
     result = simulate_in_order(views.cluster, question, options, views.other_views)
+    pods = tuple(pod for pod in result.pods if (pod.namespace, pod.name) in own)
+    result = msgspec.structs.replace(result, pods=pods)
 
     def place(other: SimulationInput) -> SimulationResult:
         fresh = build_views(state, other, features, support)
@@ -104,8 +119,17 @@ def place_workload(
         result = with_spared_devices(question, result, place, request.workload_of)
     reason = _reason(request, result, views, inputs.snapshot) if placed < total else ""
     together = PodsTogether(pods=total, placed=placed, reason=reason)
-    fewer_pods = _fewer_pods(kind, name, result) if placed < total else ""
+    fewer_pods = _fewer_pods(target, result) if placed < total else ""
     return WorkloadPlacement(together, result, held_back, views.cluster, before, fewer_pods)
+
+
+def _makes_pods(source: SourceObject) -> bool:
+    kind = (source.api_version, source.kind)
+    return pod_path(*kind) is not None or workload_kind(*kind) is not None
+
+
+def _name_of(pod: Pod) -> Name:
+    return pod.metadata.namespace, pod_name(pod)
 
 
 def _with_failure_beside_group(
@@ -118,11 +142,7 @@ def _with_failure_beside_group(
     left = next((pod for pod in result.pods if pod.node is None), None)
     if left is None or result.failures or any(group.reason for group in result.groups):
         return result
-    pods = tuple(
-        pod
-        for pod in question.pods
-        if (pod.metadata.namespace, pod_name(pod)) == (left.namespace, left.name)
-    )
+    pods = tuple(pod for pod in question.pods if _name_of(pod) == (left.namespace, left.name))
     alone = msgspec.structs.replace(
         question, pods=pods, resources=result.resources, groups=PodGroups()
     )
@@ -130,8 +150,9 @@ def _with_failure_beside_group(
     return msgspec.structs.replace(result, failures=beside.failures)
 
 
-def _fewer_pods(kind: str, name: str, result: SimulationResult) -> str:
+def _fewer_pods(target: str, result: SimulationResult) -> str:
     """Return the change of a workload to the number of placed pods; empty without any."""
+    kind, _, name = target.split("/", 2)
     placed = sum(pod.node is not None for pod in result.pods)
     path = number_path(kind)
     if not placed or path is None:

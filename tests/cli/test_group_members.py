@@ -111,3 +111,47 @@ def test_pods_that_a_group_lacks_are_created_before_its_quota_is_raised(tmp_path
     text = words(tmp_path, "simulate", of=[gang(5), TEMPLATE, job("train", 3), *quota(4)])
 
     assert "PodGroup default/ring needs 5 pods, and 3 exist; create 5" in text
+
+
+# --- several objects ------------------------------------------------------------------------------
+
+
+def test_why_places_a_workload_with_the_others_of_its_group(tmp_path: Path) -> None:
+    objects = [gang(4), TEMPLATE, job("launcher", 1, has_gpus=False), job("worker", 3)]
+    text = words(tmp_path, "why", "job/worker", of=objects)
+
+    assert "Job default/worker status not created yet: all 3 pods get a place" in text
+    assert "Pod default/worker-0 status not created yet: it would be placed on node node-a" in text
+    assert "PodGroup default/ring 4 pods placed; 4 needed" in text
+    assert "Job default/launcher status not created yet: the 1 pod gets a place" in words(
+        tmp_path, "why", "job/launcher", of=objects
+    )
+
+
+def test_why_counts_the_pods_of_the_workload_alone(tmp_path: Path) -> None:
+    objects = [gang(5), TEMPLATE, job("launcher", 1, has_gpus=False), job("worker", 4)]
+    text = words(tmp_path, "why", "job/launcher", of=objects)
+
+    assert (
+        "status not created yet: 0 of 1 pod gets a place: 4 of 5 pods fit, and 5 are needed" in text
+    )
+    assert "pending 1 pod: launcher-0" in text
+
+
+def test_why_places_a_pod_with_a_workload_of_its_group(tmp_path: Path) -> None:
+    launcher = api_object("Pod", "launcher", "default", spec=member_spec(has_gpus=False))
+    text = words(
+        tmp_path, "why", "pod/launcher", of=[gang(4), TEMPLATE, launcher, job("worker", 3)]
+    )
+
+    assert "Pod default/launcher status not created yet: it would be placed on node" in text
+
+
+def test_a_workload_of_another_group_is_left_out(tmp_path: Path) -> None:
+    """A pod of it would take the GPUs first."""
+    other = job("another", 3)
+    del other["spec"]["template"]["spec"]["schedulingGroup"]
+    text = words(tmp_path, "why", "job/worker", of=[gang(3), TEMPLATE, other, job("worker", 3)])
+
+    assert "PodGroup default/ring 3 pods placed; 3 needed" in text
+    assert "all 3 pods get a place" in text

@@ -184,7 +184,13 @@ def why(
     unread = tuple(sorted(cluster_objects.unread))
     placement = None
     if inputs is not None and translated is not None and translated.has_pods:
-        placement = place_workload(inputs, kind, name, features, schedulers)
+        placement = place_workload(
+            inputs,
+            f"{kind}/{namespace}/{name}",
+            features,
+            schedulers,
+            beside=translated.beside,
+        )
     options = None if inputs is None or translated is None else inputs.options
     denial = translated.denial if translated is not None else ""
     question = _Question(
