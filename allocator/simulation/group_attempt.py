@@ -5,6 +5,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from allocator.cluster.cluster import Cluster
 from allocator.declarations.model import DeclaredGroup, GroupSystem
 from allocator.explain.change import ClosestFit
 from allocator.explain.failure import FailedAttempt, NodeReason
@@ -20,7 +21,7 @@ from allocator.groups.model import (
 from allocator.groups.wording import describe_outcome
 from allocator.model.outcome import Reason
 from allocator.nodes.node_resources import NodeResources
-from allocator.pods.claims import pod_name
+from allocator.pods.claims import Name, pod_name
 from allocator.simulation.attempt import PlacementAttempt
 from allocator.simulation.model import PlacedGroup
 from allocator.strategies.strategy import Strategy
@@ -117,6 +118,25 @@ def build_question(
         arrangement=arrangement_of(strategy),
         domain=group.domain,
         needs_one_domain=group.needs_one_domain,
+    )
+
+
+def pods_left(group: DeclaredGroup, nodes: Mapping[Name, str], cluster: Cluster) -> tuple[Pod, ...]:
+    """Return the pods that a placed group does without; in a group of one domain, they may use its nodes only.
+
+    Args:
+        nodes: Pod to its node, of the placed ones.
+    """
+    left = [pod for pod in group.waiting if (pod.metadata.namespace, pod_name(pod)) not in nodes]
+    used = [name for name in (*nodes.values(), *group.placed) if name in cluster.nodes]
+    if not group.needs_one_domain or not used:
+        return tuple(left)
+    domain = {group.domain: cluster.nodes[used[0]].labels.get(group.domain, "")}
+    return tuple(
+        replace(
+            pod, spec=replace(pod.spec, node_selector={**(pod.spec.node_selector or {}), **domain})
+        )
+        for pod in left
     )
 
 

@@ -64,6 +64,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
         group_budget: The budget of the decision about each group.
         explain: A function that returns the reasons why claims do not fit a node.
         explained_failures: The number of failures that are explained, beside the last.
+        explained_title: The title of a further failure that is explained, with its closest fits; empty for none.
         closest_fits: The number of failures with a computed closest fit; each may take two seconds.
         traces: The number of traced placements; each takes some milliseconds for each class of
             nodes.
@@ -81,6 +82,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
     group_budget: Budget = GROUP_BUDGET
     explain: Explain = explain_node
     explained_failures: int = 0
+    explained_title: str = ""
     closest_fits: int = 0
     traces: int = 0
     named_nodes_only: bool = False

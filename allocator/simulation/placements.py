@@ -1,12 +1,12 @@
 """The placements of a simulation so far: claims with devices, pods with nodes, resources in use."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
-from allocator.groups.model import MemberOption
+from allocator.groups.model import GroupPlan, MemberOption
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
 from allocator.nodes.node_resources import NodeResources
@@ -15,6 +15,7 @@ from allocator.pods.claims import Name, claim_name, pinned_to, pod_claims, pod_n
 from allocator.pods.extended_resource_claim import extended_resource_claim, mapped_resources
 from allocator.search.results import allocations, share_ids
 from allocator.simulation.attempt import PlacementAttempt
+from allocator.simulation.group_attempt import member_name
 from allocator.simulation.model import PlacedClaim, SimulationInput
 from allocator.simulation.node_filter import NodeFilter
 from allocator.simulation.resources import ResourceLedger
@@ -110,6 +111,25 @@ class Placements:
         self.uses[place] = tuple(claim.metadata.name for claim in claims)
         if attempt.request is not None:
             self.ledger.place(attempt.request, node)
+
+    def take_places(
+        self, attempts: Sequence[PlacementAttempt], plan: GroupPlan
+    ) -> Mapping[Name, str]:
+        """Allocate the devices of a group's plan; return its pods' nodes.
+
+        Raises:
+            AttemptFailed: The node selectors of the devices cannot be combined.
+        """
+        for share in plan.shares:
+            self.allocate(share.plan, share.pending)
+        nodes: dict[Name, str] = {}
+        for attempt in attempts:
+            assert attempt.pod is not None
+            node = plan.nodes.get(member_name(attempt.pod))
+            if node is not None:
+                self.use_node(attempt, node)
+                nodes[attempt.pod.metadata.namespace, pod_name(attempt.pod)] = node
+        return nodes
 
     def allocate(self, plan: Plan, pending: PendingClaims) -> None:
         """Allocate the devices of a plan.

@@ -42,6 +42,7 @@ from allocator.simulation.group_attempt import (
     member_name,
     new_result,
     obstacle,
+    pods_left,
 )
 from allocator.simulation.group_closest_fit import closest_fit_of_group, has_equal_members
 from allocator.simulation.model import (
@@ -139,7 +140,9 @@ class _Run:
         nodes, failures = self._node_results, []
         for number, attempt in enumerate(self._failed, start=1):
             failure = Failure(title=attempt.title, summary=attempt.summary, event=attempt.event)
-            if number <= self._options.explained_failures or number == len(self._failed):
+            is_named = attempt.title == self._options.explained_title
+            is_last = number == len(self._failed)
+            if number <= self._options.explained_failures or is_named or is_last:
                 nodes = attempt.node_results(self._options.explain)
                 failure = attempt.failure(nodes, self._state.cluster)
             failures.append(failure)
@@ -287,10 +290,9 @@ class _Run:
         try:
             outcome = decide_group(self._state.cluster, question, self._options.group_budget)
             if isinstance(outcome, GroupPlan):
-                self._group_nodes |= self._take_places(attempts, outcome)
-                self._groups[group.name] = replace(
-                    result, placed=len(outcome.nodes), score=outcome.score
-                )
+                nodes = self._place_others(group, self._state.take_places(attempts, outcome))
+                self._group_nodes |= nodes
+                self._groups[group.name] = replace(result, placed=len(nodes), score=outcome.score)
                 return None
             reason = describe(group, outcome)
             is_uniform = has_equal_members(question)
@@ -306,20 +308,16 @@ class _Run:
             self._add_failure(FailedAttempt(title=result.title, excluded=aborted))
         return reason
 
-    def _take_places(
-        self, attempts: Sequence[PlacementAttempt], plan: GroupPlan
-    ) -> Mapping[Name, str]:
-        """Allocate the devices of a group's plan; return its pods' nodes."""
-        for share in plan.shares:
-            self._state.allocate(share.plan, share.pending)
-        nodes: dict[Name, str] = {}
-        for attempt in attempts:
-            assert attempt.pod is not None
-            node = plan.nodes.get(member_name(attempt.pod))
+    def _place_others(self, group: DeclaredGroup, nodes: Mapping[Name, str]) -> dict[Name, str]:
+        """Try the pods that a placed group does without, one by one; return their nodes and those of the others."""
+        placed = dict(nodes)
+        for pod in pods_left(group, nodes, self._state.cluster):
+            attempt = self._state.attempt(pod)
+            node = self._place(attempt)
             if node is not None:
                 self._state.use_node(attempt, node)
-                nodes[attempt.pod.metadata.namespace, pod_name(attempt.pod)] = node
-        return nodes
+                placed[pod.metadata.namespace, pod_name(pod)] = node
+        return placed
 
     def _explain_group(
         self,
@@ -332,7 +330,7 @@ class _Run:
         """Record the reason for the first pod that has no place beside the others."""
         checkpoint = self._state.checkpoint()
         try:
-            self._take_places(attempts, closest)
+            self._state.take_places(attempts, closest)
             left = next(
                 attempt.pod
                 for attempt in attempts
@@ -465,8 +463,8 @@ class _Run:
 
     def _add_failure(self, failed_attempt: FailedAttempt) -> None:
         """Record a failure; of those that are not explained only the last is kept whole."""
-        if len(self._failed) > self._options.explained_failures:
-            last = self._failed[-1]
+        last = self._failed[-1] if len(self._failed) > self._options.explained_failures else None
+        if last is not None and last.title != self._options.explained_title:
             self._failed[-1] = FailedAttempt(title=last.title, event=last.event)
         self._failed.append(failed_attempt)
 
@@ -481,7 +479,8 @@ class _Run:
         nodes: Mapping[frozenset[str], Sequence[str]],
     ) -> FailedAttempt:
         """Return the failure with its closest fits, on eligible nodes."""
-        if not nodes or len(self._failed) >= self._options.closest_fits:
+        is_early = len(self._failed) < self._options.closest_fits
+        if not nodes or not (is_early or attempt.title == self._options.explained_title):
             return failed_attempt
         resources, names = next(iter(nodes.items()))
         claims = (*attempt.claims.open, *self._state.extended_claims(attempt, resources))

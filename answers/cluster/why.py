@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from allocator.cluster.cluster import Cluster
+from allocator.explain.failure import NodeResult
 from allocator.pods.claims import (
     Missing,
     Name,
@@ -337,9 +338,23 @@ def _placement(
     question = msgspec.structs.replace(
         _question(state, pods=(pod,) if own is None else own.waiting), groups=groups
     )
-    answer = simulation.simulate_in_order(cluster, question, SimulationOptions(closest_fits=1))
+    title = f"Pod {pod.metadata.namespace}/{pod.metadata.name}"
+    options = SimulationOptions(closest_fits=1, explained_title=title)
+    answer = simulation.simulate_in_order(cluster, question, options)
     if own is None:
         return answer
+    if not any(group.reason for group in answer.groups):
+        failures = tuple(failure for failure in answer.failures if failure.title == title)
+        answer = msgspec.structs.replace(
+            answer,
+            failures=failures,
+            nodes=tuple(
+                NodeResult(name=node, fits=False, reasons=group.reasons)
+                for failure in failures
+                for group in failure.groups or ()
+                for node in group.nodes
+            ),
+        )
     claims = pod_claims(pod, state.claims, state.templates).open
     names = {claim_name(claim) for claim in claims}
     namespace, name = pod.metadata.namespace, pod.metadata.name

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import msgspec
 
 from allocator.cluster.cluster import Cluster
-from allocator.declarations.collect import PodGroups
 from allocator.model.feature_gates import Features
 from allocator.model.usage import Usage
 from allocator.pods.claims import Name, pod_name
@@ -113,7 +112,6 @@ def place_workload(
 
     placed = sum(pod.node is not None for pod in result.pods)
     if placed < total:
-        result = _with_failure_beside_group(result, question, views, options)
         advice = template_advice(question, result, place)
         result = with_advice(result, question.pods, state, views.cluster, advice)
         result = with_spared_devices(question, result, place, request.workload_of)
@@ -130,24 +128,6 @@ def _makes_pods(source: SourceObject) -> bool:
 
 def _name_of(pod: Pod) -> Name:
     return pod.metadata.namespace, pod_name(pod)
-
-
-def _with_failure_beside_group(
-    result: SimulationResult,
-    question: SimulationInput,
-    views: SchedulerViews,
-    options: SimulationOptions,
-) -> SimulationResult:
-    """Return a placement with the reasons for the first pod without a place beside a complete group."""
-    left = next((pod for pod in result.pods if pod.node is None), None)
-    if left is None or result.failures or any(group.reason for group in result.groups):
-        return result
-    pods = tuple(pod for pod in question.pods if _name_of(pod) == (left.namespace, left.name))
-    alone = msgspec.structs.replace(
-        question, pods=pods, resources=result.resources, groups=PodGroups()
-    )
-    beside = simulate_in_order(views.cluster, alone, options, views.other_views)
-    return msgspec.structs.replace(result, failures=beside.failures)
 
 
 def _fewer_pods(target: str, result: SimulationResult) -> str:

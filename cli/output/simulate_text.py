@@ -159,7 +159,9 @@ def _runs(
     These are equal pods of a workload without a place, one after the other: nothing was placed between them, so
     each has the reasons of the first.
     """
-    in_groups = {(group.namespace, name) for group in answer.groups for name in group.pods}
+    in_groups = {
+        (group.namespace, name) for group in answer.groups if group.reason for name in group.pods
+    }
 
     def key(numbered: tuple[int, PlacedPod]) -> tuple[object, ...]:
         number, pod = numbered

@@ -155,3 +155,33 @@ def test_a_workload_of_another_group_is_left_out(tmp_path: Path) -> None:
 
     assert "PodGroup default/ring 3 pods placed; 3 needed" in text
     assert "all 3 pods get a place" in text
+
+
+# --- pods beyond the minimum ----------------------------------------------------------------------
+
+_FULL: Final = (
+    "on node-a because 4/4 devices in use [allocated] on node-b because 2/3 devices in use [allocated] "
+    "only 1 suitable device, 2 requested [tooFewDevices]"
+)
+
+
+def test_pods_beyond_the_minimum_have_reasons(tmp_path: Path) -> None:
+    pods = [api_object("Pod", f"p{number}", "default", spec=member_spec()) for number in range(6)]
+    objects = [gang(2), TEMPLATE, *pods]
+    text = words(tmp_path, "simulate", of=objects)
+
+    assert "PodGroup default/ring 3 pods placed; 2 needed" in text
+    assert "Pod default/p3 not placed closest request 1 device to fit node node-b" in text
+    assert text.count(_FULL) == 3
+    assert (
+        f"closest request 1 device to fit node node-b fits node node-a unchanged once its devices are free {_FULL}"
+        in words(tmp_path, "why", "pod/p4", of=objects)
+    )
+    assert _FULL not in words(tmp_path, "why", "pod/p0", of=objects)
+
+
+def test_equal_pods_beyond_the_minimum_are_shown_once(tmp_path: Path) -> None:
+    text = words(tmp_path, "simulate", of=[gang(2), TEMPLATE, job("train", 6)])
+
+    assert "Job default/train 3 pods not placed pods train-3, train-4, train-5 closest" in text
+    assert text.count(_FULL) == 1

@@ -199,6 +199,24 @@ def test_members_beyond_the_minimum_fail_nobody() -> None:
     assert not answer.all_placed
 
 
+def test_members_beyond_the_minimum_stay_in_the_domain_of_the_group() -> None:
+    rack_1, rack_2 = ({"example.com/rack": f"r{number}"} for number in (1, 2))
+    group = gang(2, schedulingConstraints={"topology": [{"key": "example.com/rack"}]})
+    world = World(group, node_a=rack_1, node_b=rack_2)
+    answer = world.place(pod("one"), pod("two"), pod("three"), explained_failures=1)
+
+    assert nodes_of(answer) == {"one": "node-a", "two": "node-a", "three": None}
+    (failure,) = answer.failures
+    reasons = {
+        name: [reason.code for reason in group.reasons]
+        for group in failure.groups or ()
+        for name in group.nodes
+    }
+    assert failure.title == "Pod default/three"
+    assert set(reasons["node-a"]) == {"allocated"}
+    assert reasons["node-b"] == ["nodeNotEligible"]
+
+
 def test_members_that_run_count_for_the_minimum() -> None:
     running = pod("pod-9", nodeName="node-a")
     holder = allocated_claim(result("gpu-0", pool="node-a"), name="pod-9-gpu")
