@@ -10,6 +10,7 @@ from allocator.declarations import pod_group
 from answers.model.kinds import STATE_KINDS
 from answers.model.pod_owners import FAILED_CLAIM, FAILED_CREATE, FailedCreation
 from answers.model.unread import UnreadKind
+from cli.reading.live_snapshot import may_have_group
 from cli.reading.settings import CONFIG_MAP, SharedSettings, settings_in_config_map
 from clusterstate.published_gates import project_gates
 from kube.api.meta import ApiStruct, decode_document, decode_pruned
@@ -177,14 +178,6 @@ async def _namespaces(
     return objects, unread
 
 
-async def _has_group(client: Client, group: str) -> bool:
-    try:
-        await client.metrics(f"/apis/{group}")
-    except NotFound:
-        return False
-    return True
-
-
 async def _foreign_quotas(
     client: Client, kind_listed: _Listed, namespaces: Collection[str]
 ) -> tuple[list[SourceObject], list[UnreadKind]]:
@@ -203,7 +196,7 @@ async def _foreign_quotas(
         except NotFound:
             return [], []
         except Forbidden as refusal:
-            if not place and not await _has_group(client, resource.group):
+            if not place and not await may_have_group(client, resource.group):
                 return [], []
             if place:
                 unread.append(UnreadKind(resource.plural, str(refusal), place))
@@ -230,7 +223,7 @@ async def allocation_state(client: Client) -> tuple[list[ViewedObject], list[Unr
         except Forbidden as refusal:
             # A group that the cluster does not serve is refused as well.
             resource = kind_listed.resource
-            if kind_listed.kind != pod_group.KIND or await _has_group(client, resource.group):
+            if kind_listed.kind != pod_group.KIND or await may_have_group(client, resource.group):
                 unread.append(UnreadKind(resource.plural, str(refusal)))
     return objects, unread
 

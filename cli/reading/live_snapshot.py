@@ -103,6 +103,11 @@ def _is_left_out(kind: str, refusal: KubeError) -> bool:
     return isinstance(refusal, Forbidden) or (kind in CUSTOM_KINDS and bool(refusal.status))
 
 
+async def may_have_group(client: Client, group: str) -> bool:
+    """Return False for a missing group, and True for one without an answer of the API server, too."""
+    return await _served_versions(client, group) != frozenset()
+
+
 async def _served_versions(client: Client, group: str) -> frozenset[str] | None:
     """Return the served versions of a group; none for an unknown group, None if the API server does not tell."""
     try:

@@ -144,6 +144,18 @@ async def test_pod_groups_that_the_cluster_does_not_know_are_not_missed(
     assert unread == []
 
 
+async def test_a_user_without_discovery_misses_pod_groups_alone(server: FakeApiServer) -> None:
+    """Nobody knows of their groups, so they are noted, and the rest is read."""
+    server.put(PODS, {"metadata": {"name": "a", "namespace": "team"}})
+    server.fail(403, times=9, matches=lambda call: "/apis/scheduling." in call.path)
+
+    async with server.client() as client:
+        objects, unread = await allocation_state(client)
+
+    assert [entry.name for entry in objects] == ["a"]
+    assert {kind.resource for kind in unread} == {"podgroups"}
+
+
 @pytest.mark.parametrize("depth", [300, 800, 1500])
 def test_parameters_deeper_than_python_reads_end_no_command(depth: int) -> None:
     """A user with the right to create claims can nest them; the API server takes ten thousand levels."""
