@@ -49,7 +49,7 @@ from migration.assessment.capacity import (
     release_claims,
     usable_classes,
     without_parts,
-    without_staying,
+    without_staying_pods,
 )
 from migration.assessment.chart_names import find_name_changes, foreign_mappings, read_chart_names
 from migration.assessment.claim_counts import check_claim_counts
@@ -59,7 +59,7 @@ from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
 from migration.assessment.outcomes import (
     AssessedWorkload,
     Outcome,
-    native_namespaces,
+    only_native_namespaces,
     translating_every_pod,
 )
 from migration.assessment.quota_conversion import convert_quotas, with_converted_quotas
@@ -269,7 +269,7 @@ def complete_assessment(
         readers: The readers for the assessment.
     """
     pods = cluster.state.pods
-    needy = tuple(without_staying(cluster.workloads, pods, cluster.remaining.nodes))
+    needy = tuple(without_staying_pods(cluster.workloads, pods, cluster.remaining.nodes))
     capacity = place_workloads(
         without_parts(needy, pods, cluster.sliced),
         *(allocator, cluster.state.classes),
@@ -313,7 +313,7 @@ def complete_assessment(
         *check_device_quotas(cluster.workloads, cluster.state),
         *check_claim_counts((*cluster.claim_shortages, *cluster.early_shortages)),
     )
-    left_namespaces = native_namespaces(cluster.workloads)
+    left_namespaces = only_native_namespaces(cluster.workloads)
     return Assessment(
         workloads=cluster.workloads,
         nodes=cluster.nodes,

@@ -352,7 +352,7 @@ def without_parts(
         yield msgspec.structs.replace(workload, pods=workload.pods - number) if number else workload
 
 
-def without_staying(
+def without_staying_pods(
     workloads: Iterable[AssessedWorkload],
     pods: Mapping[tuple[str, str], Pod],
     nodes: Collection[str],

@@ -235,7 +235,7 @@ def suspended_text(workloads: Iterable[AssessedWorkload]) -> str:
     return f"{join_names(names)} are suspended, and counted with no pods: once resumed, they need free devices"
 
 
-def native_namespaces(workloads: Iterable[AssessedWorkload]) -> frozenset[str]:
+def only_native_namespaces(workloads: Iterable[AssessedWorkload]) -> frozenset[str]:
     """Return the namespaces with workloads that Kubernetes serves itself, and no others: no label changes anything."""
     outcomes: dict[str, set[Outcome]] = {}
     for workload in workloads:

@@ -44,11 +44,11 @@ def find_residue(
     return [
         *_hidden(objects, unreadable),
         *check_doubled(cluster.nodes),
-        *_objects(_without_staying(cluster), converted, objects, namespace),
+        *_objects(_without_staying_workloads(cluster), converted, objects, namespace),
     ]
 
 
-def _without_staying(cluster: AssessedCluster) -> AssessedCluster:
+def _without_staying_workloads(cluster: AssessedCluster) -> AssessedCluster:
     """Return a cluster without the opted-out workloads with all pods on nodes that stay."""
     pods, nodes = cluster.state.pods, cluster.remaining.nodes
     workloads = tuple(

@@ -40,13 +40,13 @@ _SCALED: Final = _REPLICATED | {"Deployment", "StatefulSet"}
 _BUILT_IN: Final = _SCALED | {"CronJob", "DaemonSet", "Job"}
 _OWN_TEMPLATES: Final = frozenset({Shape.TEMPLATE, Shape.STEP})
 """Forms that have all that the nodes of a pod depend on."""
-_RUN_ONCE: Final = frozenset(
+_WITH_END: Final = frozenset(
     {
         *("PyTorchJob", "TFJob", "XGBoostJob", "MPIJob", "PaddleJob", "JAXJob", "TrainJob"),
         *("RayJob", "JobSet", "Job", "Workflow"),
     }
 )
-"""Kinds of other projects whose objects end."""
+"""Kinds of other projects, and of Kubernetes, whose objects say in their status that they have ended."""
 _ENDED_CONDITIONS: Final = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
 _PHASES: Final = (("phase",), ("state", "phase"), ("jobDeploymentStatus",))
 """The paths below `status` of the phase of such an object: Argo's, Volcano's and KubeRay's."""
@@ -180,7 +180,7 @@ def _has_own_templates(source: SourceObject) -> bool:
 
 def has_ended(source: SourceObject | None) -> bool:
     """Return True if an object of another project, or a Job, makes no more pods."""
-    if source is None or source.kind not in _RUN_ONCE:
+    if source is None or source.kind not in _WITH_END:
         return False
     status = mapping_at(source.document, "status")
     return any(

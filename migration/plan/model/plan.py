@@ -22,7 +22,7 @@ RESTARTED_KINDS: Final = frozenset(
 )
 """Kinds whose pods a wave creates again at once; Jobs run out, and CronJobs change with their next run."""
 RUN_OUT: Final = frozenset({"Job", "CronJob"})
-"""Kinds whose pods of before a wave stay until they end."""
+"""Kinds of Kubernetes whose pods of before a wave stay until they end."""
 
 
 def is_name(text: str) -> bool:
