@@ -211,8 +211,11 @@ def find_fault(
     """Return the reason that a class does not serve a resource name exactly; None if it does.
 
     A name that nothing here translates, and a driver without a profile, are not evaluated: only the author
-    of the class knows what they mean.
+    of the class knows what they mean. Replicas mean what they do where they stay with their device plugin, too: Kubernetes
+    gives a pod of another node a device of the class.
     """
+    if is_replica_name(resource) and resource in options.kept:
+        options = msgspec.structs.replace(options, kept=options.kept - {resource})
     intent = _intent(resource, snapshot, options)
     if intent is None:
         return None

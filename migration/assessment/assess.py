@@ -428,7 +428,7 @@ def assess_cluster(
     )
     workloads = with_parts(workloads, assumed_state.pods, sliced)
     wide_mappings = (
-        mappable_names.wide_mappings(key for workload in workloads for key in workload.keys)
+        mappable_names.wide_mappings(options.kept.union(*(entry.keys for entry in workloads)))
         if mapped_resources is not None
         else ()
     )

@@ -343,3 +343,46 @@ def test_a_class_that_maps_replicas_and_gives_whole_devices_serves_none(tmp_path
     assert 1 == result.exit_code
     assert "unsupportedAsPublished" in result.stdout
     assert "mappingTooWide" in result.stdout
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_class_that_gives_whole_devices_for_replicas_that_stay_is_too_wide(
+    tmp_path: Path, name: str
+) -> None:
+    """Nothing told of it: a pod that found no replica got a whole device of the driver."""
+    kind = "mig" if name == MIG else "gpu"
+    selector = {"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}
+    spec = {"selectors": [selector], "extendedResourceName": name}
+    device_class = api_object("DeviceClass", "parts", api_version="resource.k8s.io/v1", spec=spec)
+    device = {"name": "gpu", "attributes": {"type": {"string": kind}}}
+    published = resource_slice(device, driver="gpu.nvidia.com", node="gpu-9")
+    objects = [*estate(name), node("gpu-9"), device_class, published]
+    flags = settings(tmp_path, name)
+
+    status, answer, _ = assess(tmp_path, objects, *flags)
+    checked = drawbridge("check", "-f", tmp_path / "cluster.yaml", *flags)
+    planned(tmp_path, objects, *flags)
+
+    (mapping,) = answer["wideMappings"]
+    assert (status, mapping["deviceClass"], mapping["resource"]) == (0, "parts", name)
+    assert "gives all of device" in mapping["reason"]
+    assert "mappingTooWide" in checked.stdout
+    assert "kubectl patch deviceclass parts" in (tmp_path / "plan" / "prepare.sh").read_text()
+
+
+def test_a_class_that_gives_shares_for_replicas_that_stay_is_exact(tmp_path: Path) -> None:
+    spec = {"extendedResourceName": SHARED, "selectors": [{"cel": {"expression": "true"}}]}
+    device_class = api_object("DeviceClass", "parts", api_version="resource.k8s.io/v1", spec=spec)
+    policy = {"requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "1"}}}
+    device = {
+        "name": "gpu",
+        "attributes": {"type": {"string": "gpu"}},
+        "allowMultipleAllocations": True,
+        "capacity": {"shares": {"value": "10", **policy}},
+    }
+    published = resource_slice(device, driver="gpu.nvidia.com", node="gpu-9")
+    objects = [*estate()[2:4], node("gpu-9"), device_class, published]
+
+    _, answer, _ = assess(tmp_path, objects, *settings(tmp_path, SHARED))
+
+    assert [] == answer["wideMappings"]
