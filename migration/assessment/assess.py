@@ -35,7 +35,6 @@ from migration.assessment.blockers import (
     Blocker,
     check_device_quotas,
     check_parts,
-    check_uncounted,
     find_blockers,
     sliced_nodes,
     with_parts,
@@ -69,7 +68,7 @@ from migration.assessment.replaced_lines import (
     without_replaced_lines,
 )
 from migration.assessment.stopped_outcomes import assess_templates
-from migration.assessment.unmoved import check_early, check_unmoved
+from migration.assessment.unmoved import check_early, check_uncounted, check_unmoved, staying_nodes
 from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
 from migration.cluster.drain_stops import DrainStop, find_drain_stops
 from migration.cluster.evidence import nodes_out_of_service, read_evidence
@@ -291,6 +290,7 @@ def complete_assessment(
         if unplaced
         else frozenset[str]()
     )
+    staying = staying_nodes(cluster)
     legacy_nodes = {node.node for node in cluster.nodes if node.legacy}
     keys_on = legacy_keys(cluster.nodes, cluster.sliced)
     blockers = (
@@ -303,9 +303,10 @@ def complete_assessment(
             unreadable,
             unread_nodes=[node.node for node in cluster.nodes if node.is_unreadable],
             unserved=unserved,
+            staying=staying,
             converts_quotas=cluster.converts_quotas,
         ),
-        *check_uncounted(cluster.workloads, capacity, pods, keys_on, cluster.remaining.nodes),
+        *check_uncounted(cluster, capacity, keys_on, staying),
         *check_unmoved(cluster, frozenset().union(*capacity.keys_to_keep.values())),
         *check_early(cluster),
         *check_parts(cluster.workloads, cluster.state.pods, cluster.sliced),

@@ -23,9 +23,7 @@ from migration.assessment.capacity import (
     build_templates,
     pods_in_parts,
     release_claims,
-    serve_fix,
-    unserved_text,
-    without_devices,
+    stay_fix,
 )
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.node_devices import NodeDevices
@@ -58,6 +56,12 @@ STOP_SHARING: Final = (
     "serve these nodes"
 )
 FIX: Final = f"{STOP_SHARING}; or plan with {TIME_SLICING} {WHOLE}, if each pod may get a whole one"
+_SIMULATE: Final = "drawbridge simulate tells why for each"
+_PUBLISH: Final = (
+    f"{_SIMULATE}; have a driver publish such devices on the nodes that they may use, or change their request (to a share of "
+    "a device, for example) or their node selector"
+)
+_FREE: Final = f"{_SIMULATE}; free devices, or add nodes"
 _MIG_FIX: Final = (
     "let the device plugin offer them under the names of their sizes (MIG strategy mixed), and the pods request these, such "
     "as {}; GKE's own plugin cannot, so move its pods to nodes without partitions; then plan again from a new snapshot"
@@ -86,6 +90,7 @@ def find_blockers(
     *,
     unread_nodes: Iterable[str] = (),
     unserved: Collection[str] = (),
+    staying: Mapping[str, Collection[str]] = {},
     converts_quotas: bool = True,
 ) -> Iterator[Blocker]:
     """Yield the blockers, those of the cluster first.
@@ -96,6 +101,7 @@ def find_blockers(
         unreadable: Resources that could not be read.
         unread_nodes: The nodes whose devices HAMi has registered in a form that cannot be read.
         unserved: The workloads that no node would serve, however empty it was.
+        staying: Workload to those nodes of its pods that stay with their device plugin.
         converts_quotas: The workloads are evaluated by the quotas as they would be converted.
     """
     yield from check_version(version)
@@ -109,10 +115,12 @@ def find_blockers(
         )
     yield from _check_drivers(nodes)
     yield from _check_refused(workloads, converts_quotas=converts_quotas)
-    yield from _check_capacity(capacity, unserved)
+    yield from _check_capacity(capacity, unserved, staying)
 
 
-def _check_capacity(capacity: Capacity, unserved: Collection[str]) -> Iterator[Blocker]:
+def _check_capacity(
+    capacity: Capacity, unserved: Collection[str], staying: Mapping[str, Collection[str]]
+) -> Iterator[Blocker]:
     """Yield a blocker for pods that no node would ever serve, and one for those that find devices in use."""
     never = {name: pods for name, pods in capacity.unplaced.items() if name in unserved}
     others = {name: pods for name, pods in capacity.unplaced.items() if name not in unserved}
@@ -121,8 +129,7 @@ def _check_capacity(capacity: Capacity, unserved: Collection[str]) -> Iterator[B
         yield Blocker(
             code=NOT_PLACED,
             message=f"{pods} of {capacity.pods} pods would find no node that serves them, even if all were empty",
-            fix="drawbridge simulate tells why for each; have a driver publish such devices on the nodes that "
-            "they may use, or change their request (to a share of a device, for example) or their node selector",
+            fix=_with_label(never, staying, _PUBLISH),
             objects=tuple(never),
         )
     if others:
@@ -134,46 +141,16 @@ def _check_capacity(capacity: Capacity, unserved: Collection[str]) -> Iterator[B
         yield Blocker(
             code=NOT_PLACED,
             message=f"{pods} of {capacity.pods} pods would find no node with devices, CPU and memory{today}",
-            fix="drawbridge simulate tells why for each; free devices, or add nodes",
+            fix=_with_label(others, staying, _FREE),
             objects=tuple(others),
         )
 
 
-def check_uncounted(
-    workloads: Sequence[AssessedWorkload],
-    capacity: Capacity,
-    pods: Mapping[tuple[str, str], Pod],
-    keys_on: Mapping[str, Collection[str]],
-    staying: Collection[str],
-) -> Iterator[Blocker]:
-    """Yield a blocker for each class of devices on no node that running pods would need.
-
-    Workloads that move with a kept name are proposed with it.
-
-    Args:
-        workloads: The workloads.
-        capacity: The pods that were placed.
-        pods: The pods by namespace and name.
-        keys_on: Node to the keys of its devices of a legacy system.
-        staying: The nodes that stay with their device plugin.
-    """
-    # A pod with claims has moved.
-    nodes_of = {
-        workload.key.reference: [
-            pods[name].spec.node_name
-            for name in sorted(workload.members & pods.keys())
-            if not pods[name].spec.resource_claims
-        ]
-        for workload in workloads
-    }
-    names_of: dict[tuple[str, str], list[str]] = {}
-    uncounted = set(capacity.not_counted).difference(*capacity.keys_to_keep.values())
-    for workload in without_devices(workloads, uncounted, nodes_of, keys_on):
-        own = frozenset(nodes_of[workload.key.reference]).intersection(staying)
-        message = f"{unserved_text(workload, 'pods')}; plan holds them and their nodes"
-        names_of.setdefault((message, serve_fix(workload, own)), []).append(workload.key.reference)
-    for (message, fix), names in names_of.items():
-        yield Blocker(code=NOT_PLACED, message=message, fix=fix, objects=tuple(names))
+def _with_label(names: Iterable[str], staying: Mapping[str, Collection[str]], other: str) -> str:
+    """Return another fix for workloads, after the label for those with pods on nodes of a staying device plugin."""
+    own = [name for name in names if staying.get(name)]
+    nodes = frozenset[str]().union(*(staying[name] for name in own))
+    return stay_fix(f"the pod template of {join_names(own)}", nodes, other)
 
 
 def check_version(version: str) -> Iterator[Blocker]:

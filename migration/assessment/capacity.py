@@ -399,16 +399,26 @@ def serve_fix(workload: AssessedWorkload, staying: Collection[str] = ()) -> str:
         workload: The workload.
         staying: The nodes of its pods that stay with their device plugin.
     """
-    if staying:
-        return (
-            f'set the label {TRANSLATE_LABEL}: "false" in its pod template, so that its pods keep their keys: the device '
-            f"plugin serves them on {join_names(sorted(staying))}, as translation.keep says; or {SERVE}"
-        )
     names = sorted(filter(is_replica_name, workload.keys))
+    if staying or not names:
+        return stay_fix("its pod template", staying, SERVE)
+    return f"{SERVE}; or leave it with its device plugin ({keep_setting(*names)} of the settings)"
+
+
+def stay_fix(templates: str, staying: Iterable[str], other: str) -> str:
+    """Return another fix, after the label for pods on nodes of a staying device plugin.
+
+    Args:
+        templates: The words for the pod templates that the label is for.
+        staying: The nodes of these pods that stay with their device plugin.
+        other: The fix without such nodes.
+    """
+    nodes = join_names(sorted(staying))
+    label = f'set the label {TRANSLATE_LABEL}: "false" in {templates}, so that pods keep their keys'
     return (
-        f"{SERVE}; or leave it with its device plugin ({keep_setting(*names)} of the settings)"
-        if names
-        else SERVE
+        f"{label}: the device plugin serves them on {nodes}, as translation.keep says; or {other}"
+        if nodes
+        else other
     )
 
 

@@ -13,8 +13,16 @@ from findings.text import join_names
 from kube.api.core import Pod
 from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
 from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.blockers import Blocker
-from migration.assessment.capacity import class_names, nics_of, untranslated_names
+from migration.assessment.blockers import NOT_PLACED, Blocker
+from migration.assessment.capacity import (
+    Capacity,
+    class_names,
+    nics_of,
+    serve_fix,
+    unserved_text,
+    untranslated_names,
+    without_devices,
+)
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.node_devices import Source
 
@@ -95,6 +103,59 @@ def _solving(workload: AssessedWorkload) -> str:
     """Return the fix for a workload with pods that would be rejected; names without a translation may stay beside others."""
     names = dict.fromkeys(untranslated_names(workload.findings)) if workload.keys else {}
     return f"{_KEEP.format(join_names(list(names)))}, or {_SOLVE}" if names else _SOLVE
+
+
+# --- pods without devices for their claims ----------------------------------------
+
+
+def staying_nodes(cluster: AssessedCluster) -> dict[str, set[str]]:
+    """Return workload to those of its nodes that stay with their device plugin, of each that would leave them for claims."""
+    nodes_of = _nodes_of_pods(cluster)
+    return {
+        workload.key.reference: cluster.remaining.nodes.keys() & nodes_of[workload.key.reference]
+        for workload in cluster.workloads
+        if workload.outcome is not Outcome.NATIVE
+    }
+
+
+def check_uncounted(
+    cluster: AssessedCluster,
+    capacity: Capacity,
+    keys_on: Mapping[str, Collection[str]],
+    staying: Mapping[str, Collection[str]],
+) -> Iterator[Blocker]:
+    """Yield a blocker for each class of devices on no node that running pods would need.
+
+    Workloads that move with a kept name are proposed with it.
+
+    Args:
+        cluster: The cluster.
+        capacity: The pods that were placed.
+        keys_on: Node to the keys of its devices of a legacy system.
+        staying: Workload to its nodes of `staying_nodes`.
+    """
+    names_of: dict[tuple[str, str], list[str]] = {}
+    uncounted = set(capacity.not_counted).difference(*capacity.keys_to_keep.values())
+    nodes_of = _nodes_of_pods(cluster)
+    for workload in without_devices(cluster.workloads, uncounted, nodes_of, keys_on):
+        name = workload.key.reference
+        message = f"{unserved_text(workload, 'pods')}; plan holds them and their nodes"
+        names_of.setdefault((message, serve_fix(workload, staying.get(name, ()))), []).append(name)
+    for (message, fix), names in names_of.items():
+        yield Blocker(code=NOT_PLACED, message=message, fix=fix, objects=tuple(names))
+
+
+def _nodes_of_pods(cluster: AssessedCluster) -> dict[str, list[str]]:
+    """Return workload, as `Kind/namespace/name`, to the nodes of its pods without claims; one with claims has moved."""
+    pods = cluster.state.pods
+    return {
+        workload.key.reference: [
+            pods[name].spec.node_name
+            for name in sorted(workload.members & pods.keys())
+            if not pods[name].spec.resource_claims
+        ]
+        for workload in cluster.workloads
+    }
 
 
 # --- labels before the first wave -----------------------------------------------------------------

@@ -154,6 +154,18 @@ def test_pods_of_whole_devices_on_a_node_that_stays_take_none_of_others(
     assert ["gpu-0", "gpu-1"] == sorted(name for names, _ in waves(plan) for name in names)
 
 
+def leave_out(objects: list[dict[str, Any]], name: str) -> None:
+    """Set the label that leaves pods out, in a workload and its pods."""
+    for entry in objects:
+        if entry["metadata"]["name"].startswith(name):
+            template = entry["spec"].get("template", entry)
+            labels = template["metadata"].get("labels", {})
+            template["metadata"] = {
+                **template["metadata"],
+                "labels": {**labels, "drawbridge.internal/translate": "false"},
+            }
+
+
 @pytest.mark.parametrize("is_left_out", [False, True])
 def test_pods_that_would_get_claims_may_stay_by_a_label(
     tmp_path: Path, *, is_left_out: bool
@@ -168,14 +180,8 @@ def test_pods_that_would_get_claims_may_stay_by_a_label(
         *workload("train", {GPU: "1"}, ["gpu-0"]),
         *workload("mig", {name: "1"}, ["ts-0"]),
     ]
-    label = {"drawbridge.internal/translate": "false"}
-    for entry in objects[5:] if is_left_out else ():
-        if entry["metadata"]["name"].startswith("mig"):
-            template = entry["spec"].get("template", entry)
-            template["metadata"] = {
-                **template["metadata"],
-                "labels": {**template["metadata"].get("labels", {}), **label},
-            }
+    if is_left_out:
+        leave_out(objects[5:], "mig")
     flags = settings(tmp_path, SHARED)
 
     status, answer, _ = assess(tmp_path, objects, *flags)
@@ -192,6 +198,35 @@ def test_pods_that_would_get_claims_may_stay_by_a_label(
     assert [True] == [advice in entry["fix"] for entry in answer["blockers"]]
     held = {entry["object"]: entry["fix"] for entry in plan["held"]}
     assert advice in held["Deployment/team/mig"]
+
+
+@pytest.mark.parametrize("selector", [{}, {"pool": "ts"}])
+@pytest.mark.parametrize("is_left_out", [False, True])
+def test_pods_that_find_no_place_on_other_nodes_may_stay_by_the_label(
+    tmp_path: Path, selector: dict[str, str], *, is_left_out: bool
+) -> None:
+    """The fix was to free devices, or to publish some on a node whose plugin hands them out."""
+    name = "nvidia.com/mig-1g.5gb"
+    objects = [
+        node("mig-0", {name: "1", GPU: "0"}),
+        node("ts-0", {SHARED: "8", name: "4", GPU: "0"}, {"pool": "ts"}),
+        namespace("team"),
+        *workload("mig", {name: "1"}, ["ts-0"] * 3, nodeSelector=selector),
+    ]
+    if is_left_out:
+        leave_out(objects[3:], "mig")
+
+    status, answer, _ = assess(tmp_path, objects, *settings(tmp_path, SHARED))
+
+    if is_left_out:
+        assert (status, answer["blockers"]) == (0, [])
+        return
+    (blocker,) = answer["blockers"]
+    assert blocker["code"] == "notPlaced"
+    assert blocker["fix"].startswith(
+        'set the label drawbridge.internal/translate: "false" in the pod template of Deployment/team/mig, so that pods keep '
+        "their keys: the device plugin serves them on ts-0, as translation.keep says; or drawbridge simulate tells why"
+    )
 
 
 def test_other_replicas_are_held_still(tmp_path: Path) -> None:
