@@ -28,7 +28,7 @@ from migration.assessment.capacity import (
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.node_devices import NodeDevices
 from translation.vocabularies.hami.keys import NODE_REGISTER
-from translation.vocabularies.nvidia import MIG_PREFIX
+from translation.vocabularies.nvidia import MIG_PREFIX, SHARED
 
 OLDEST_NVIDIA_DRIVER: Final = 580
 """Source: NVIDIA's DRA driver for GPUs, prerequisites of release 25.12."""
@@ -55,7 +55,11 @@ STOP_SHARING: Final = (
     "the migration; or let the pods request a share with its memory (nvidia.com/gpu with nvidia.com/gpumem), and HAMi "
     "serve these nodes"
 )
-FIX: Final = f"{STOP_SHARING}; or plan with {TIME_SLICING} {WHOLE}, if each pod may get a whole one"
+FIX: Final = (
+    f"{STOP_SHARING}; or plan with {TIME_SLICING} {WHOLE}, if each pod may get a whole one; or leave the pods with the device "
+    "plugin, which needs a name of its own for the parts: renameByDefault in NVIDIA's configuration, pods that request the new "
+    f"name, such as {SHARED}, and that name in translation.keep of the settings"
+)
 _SIMULATE: Final = "drawbridge simulate tells why for each"
 _PUBLISH: Final = (
     f"{_SIMULATE}; have a driver publish such devices on the nodes that they may use, or change their request (to a share of "

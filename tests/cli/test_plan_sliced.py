@@ -64,6 +64,8 @@ def test_a_plan_holds_the_nodes_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert {"Node//ts-0", "Node//ts-1", "Deployment/lab/nb"} == held.keys()
     (fix,) = {entry["fix"] for entry in plan["held"]}
     assert "--time-slicing whole" in fix
+    assert "renameByDefault" in fix
+    assert "translation.keep" in fix
     page = (tmp_path / "plan" / "plan.html").read_text()
     assert "The devices of ts-0, ts-1 are not counted" in page
     assert ["gpu-0", "gpu-1"] == sorted(name for names, _ in waves(plan) for name in names)
