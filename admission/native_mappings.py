@@ -214,7 +214,7 @@ def find_fault(
     of the class knows what they mean. Replicas mean what they do where they stay with their device plugin, too: Kubernetes
     gives a pod of another node a device of the class.
     """
-    if is_replica_name(resource) and resource in options.kept:
+    if resource in options.kept_replicas:
         options = msgspec.structs.replace(options, kept=options.kept - {resource})
     intent = _intent(resource, snapshot, options)
     if intent is None:

@@ -386,7 +386,7 @@ def assess_cluster(
         profiles.values(),
         renamed_keys=options.renamed_keys,
     )
-    staying = find_remaining(groups, live_nodes, options.kept, doubled_nodes(all_nodes))
+    staying = find_remaining(*(groups, live_nodes, options.kept_replicas), doubled_nodes(all_nodes))
     nodes = [entry for entry in all_nodes if entry.node not in staying.nodes]
     moving = [node for node in live_nodes if node.metadata.name not in staying.nodes]
     target_of = partial(find_target, profiles=profiles, drivers=options.profiles)

@@ -27,6 +27,7 @@ from translation.profiles.profile import (
     Profile,
     Sharing,
 )
+from translation.reading.arbiter import VOCABULARIES
 from translation.reading.kept_keys import is_kept
 from translation.vocabularies.nvidia import MIG_PREFIX
 from translation.vocabularies.resources import NAME as RESOURCES
@@ -99,9 +100,13 @@ def kept_device_keys(
         return ()
     in_force = vocabularies_in_force(options, profiles).values()
     of_any_vendor = frozenset(_names_of_any_vendor(profiles.values()))
+    vocabularies = (VOCABULARIES[name] for name in options.kept if name in VOCABULARIES)
     names = (
         name
-        for name in whole_device_keys(profiles.values())
+        for name in (
+            *whole_device_keys(profiles.values()),
+            *sorted({key for vocabulary in vocabularies for key in vocabulary.keys}),
+        )
         for key in [name.removesuffix("*")]
         if (is_kept(key, options.kept) or (RESOURCES in options.kept and name in of_any_vendor))
         and not any(vocabulary.handles(key) for vocabulary in in_force)

@@ -153,6 +153,7 @@ def read_nodes(
             *(node, device_counts.get(node.metadata.name, {}), koordinator, whole_device_keys),
             profiles,
             gpu_names=gpu_names,
+            renamed_keys=renamed_keys,
         )
         for node in sorted(nodes, key=lambda node: node.metadata.name)
     )
@@ -167,6 +168,7 @@ def _node(
     profiles: Collection[Profile],
     *,
     gpu_names: Sequence[str],
+    renamed_keys: Mapping[str, str],
 ) -> NodeDevices:
     name = node.metadata.name
     registered = _hami(node)
@@ -196,9 +198,10 @@ def _node(
     offering = {*gpu_names, *(device.key for device in legacy)} if legacy else set[str]()
     keys = {device.key for device in legacy} if source is Source.DEVICE_PLUGIN else set[str]()
     replicated_keys = {
-        key if key.startswith(MIG_PREFIX) else GPU
+        meaning if meaning.startswith(MIG_PREFIX) else GPU
         for key, amount in allocatable.items()
-        if amount and is_replica_name(key)
+        for meaning in [renamed_keys.get(key, key)]
+        if amount and is_replica_name(meaning)
     }
     return NodeDevices(
         node=name,

@@ -18,7 +18,6 @@ from migration.cluster.owners import has_template
 from migration.cluster.stopped import next_pods
 from migration.cluster.workloads import Workload
 from translation.reading.legacy_pod import containers
-from translation.vocabularies.nvidia import is_replica_name
 
 _SHOWN: Final = 5
 
@@ -38,16 +37,15 @@ class Remaining(msgspec.Struct, frozen=True, kw_only=True):
 def find_remaining(
     workloads: Iterable[Workload],
     nodes: Iterable[Node],
-    kept_names: Iterable[str],
+    names: Collection[str],
     doubled: Collection[str],
 ) -> Remaining:
     """Return the nodes and workloads that stay with their device plugin.
 
     Args:
-        kept_names: The vocabularies and resource names that stay.
+        names: The names of replicas that stay.
         doubled: The nodes whose devices a DRA driver hands out, too, so that they cannot stay as they are.
     """
-    names = frozenset(filter(is_replica_name, kept_names))
     if not names:
         return Remaining()
     return Remaining(

@@ -20,9 +20,9 @@ MIG: Final = "nvidia.com/mig-1g.5gb.shared"
 NAMES: Final = (SHARED, VIRTUAL, MIG)
 
 
-def settings(folder: Path, *keep: str) -> tuple[str, Path]:
+def settings(folder: Path, *keep: str, **more: Any) -> tuple[str, Path]:
     path = folder / "settings.yaml"
-    path.write_text(dump_yaml([{"translation": {"keep": list(keep)}}]))
+    path.write_text(dump_yaml([{"translation": {"keep": list(keep), **more}}]))
     return "--settings", path
 
 
@@ -205,7 +205,7 @@ def test_pods_that_would_get_claims_may_stay_by_a_label(
 def test_pods_that_find_no_place_on_other_nodes_may_stay_by_the_label(
     tmp_path: Path, selector: dict[str, str], *, is_left_out: bool
 ) -> None:
-    """The fix was to free devices, or to publish some on a node whose plugin hands them out."""
+    """The fix was to free devices, or to publish some beside their plugin."""
     name = "nvidia.com/mig-1g.5gb"
     objects = [
         node("mig-0", {name: "1", GPU: "0"}),
@@ -421,3 +421,72 @@ def test_a_class_that_gives_shares_for_replicas_that_stay_is_exact(tmp_path: Pat
     _, answer, _ = assess(tmp_path, objects, *settings(tmp_path, SHARED))
 
     assert [] == answer["wideMappings"]
+
+
+# --- names that the configuration of a plugin chooses ---------------------------------------------
+
+RENAMED: Final = "nvidia.com/gpu.small"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("other", [{}, {"nvidia.com/mig-1g.5gb": "2"}], ids=["alone", "beside MIG"])
+def test_renamed_replicas_stay_where_the_settings_say_what_they_mean(
+    tmp_path: Path, name: str, other: dict[str, str]
+) -> None:
+    """The fix named a setting, and the settings rejected it; without renamedKeys the node moved."""
+    objects = estate(RENAMED, **other)
+    flags = settings(tmp_path, RENAMED, renamedKeys={RENAMED: name})
+
+    status, answer, _ = assess(tmp_path, objects, *flags)
+    plan = planned(tmp_path, objects, *flags)
+
+    assert (status, answer["blockers"], answer["unknownDevices"]) == (0, [], {})
+    assert answer["remaining"] == {
+        "nodes": {"ts-0": [RENAMED]},
+        "workloads": {"Deployment/team/notebooks": 2},
+    }
+    assert {} == held_objects(plan)
+    assert ["gpu-0", "gpu-1"] == sorted(node for names, _ in waves(plan) for node in names)
+
+
+def test_a_node_of_renamed_replicas_with_a_driver_does_not_stay(tmp_path: Path) -> None:
+    device = {"name": "gpu", "attributes": {"type": {"string": "gpu"}}}
+    published = resource_slice(device, driver="gpu.nvidia.com", node="ts-0")
+    flags = settings(tmp_path, RENAMED, renamedKeys={RENAMED: SHARED})
+
+    _, answer, _ = assess(tmp_path, [*estate(RENAMED), published], *flags)
+
+    assert {} == answer["remaining"]["nodes"]
+    assert "handedOutTwice" in {entry["code"] for entry in answer["blockers"]}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_pod_keeps_renamed_replicas(*, kept: bool) -> None:
+    pod = api_object("Pod", "notebook", spec=workload("notebooks", {RENAMED: "1"}, [])[0]["spec"])
+    pod["spec"] = pod["spec"]["template"]["spec"]
+    keep = (RENAMED,) if kept else ()
+    options = TranslationSettings(keep=keep, renamed_keys={RENAMED: SHARED})
+
+    after, answer = admit(pod, translation_snapshot(), options.checked_options(profiles()))
+
+    assert kept is ((after, answer.findings) == (pod, ()))
+    assert kept is (answer.decision.value == "untouched")
+
+
+@pytest.mark.parametrize(
+    ("name", "keep"),
+    [
+        (RENAMED, RENAMED),
+        ("huawei.com/npu-core", "huawei.com/npu-core"),
+        ("aliyun.com/gpu-mem", "aliyun"),
+    ],
+)
+def test_a_node_of_devices_that_nobody_knows_may_stay(tmp_path: Path, name: str, keep: str) -> None:
+    """Its fix was to switch it by hand; with a vocabulary that stays it was held all the same."""
+    before = held_objects(planned(tmp_path, estate(name)))
+    fixes = {entry["object"]: entry["fix"] for entry in document(tmp_path)["held"]}
+    after = held_objects(planned(tmp_path, estate(name), *settings(tmp_path, keep)))
+
+    assert "Node//ts-0" in before
+    assert (name == keep) is (f"translation.keep: [{keep}]" in fixes["Node//ts-0"])
+    assert "Node//ts-0" not in after

@@ -292,6 +292,12 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     choices: Choices = Choices(init_containers=InitContainers.LARGEST)
     driver_option: str = "Drawbridge's setting translation.profiles"
 
+    @property
+    def kept_replicas(self) -> frozenset[str]:
+        """The resource names of replicas among those that stay, also such that a cluster has renamed."""
+        names = {name: self.renamed_keys.get(name, name) for name in self.kept}
+        return frozenset(name for name, meaning in names.items() if is_replica_name(meaning))
+
     def scheduler_for(
         self, name: str, bridge_scheduler: str, *, opted_in: bool = False
     ) -> str | None:
@@ -342,7 +348,7 @@ def vocabularies_in_force(
             *((RESOURCES, profile) for profile in serving),
         ),
         options.vocabularies,
-        tuple(sorted(filter(is_replica_name, options.kept))),
+        tuple(sorted(options.kept_replicas)),
     )
 
 

@@ -7,7 +7,7 @@ Source: kubernetes/kubernetes pkg/controller/daemon (nodeShouldRunDaemonPod: nod
 and taints; a cordon and the taints of Kubernetes itself do not count).
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +18,7 @@ from findings.text import join_names
 from kube.api.core import Node, Pod
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
+from migration.assessment.blockers import STOP_SHARING
 from migration.cluster.evidence import controller_kind, list_at, mapping_at
 from migration.cluster.node_devices import Source
 from migration.plan.facts.driver_daemon_sets import registers_driver
@@ -32,8 +33,13 @@ from migration.plan.facts.vendors import (
     resource_vendor,
 )
 from migration.plan.model.node_labels import with_labels
-from migration.plan.model.plan import PlannedNode
+from migration.plan.model.plan import Held, PlannedNode, is_name
+from translation.reading.arbiter import is_handled
+from translation.vocabularies.nvidia import is_replica_name, keep_setting
 
+_NOT_KNOWN: Final = "which devices a DRA driver would publish is not known"
+_OF_PARTS: Final = "parts of devices by time slicing or MPS are published by none that NVIDIA has"
+_BY_HAND: Final = "install the driver and switch the node by hand, if there is one; then plan again from a new snapshot"
 _FIX: Final = "name a label that keeps it away with plan --plugin-label KEY=VALUE"
 _AFFINITY_FIX: Final = (
     "find its DaemonSet, give it a required node affinity that leaves out the nodes with a label of yours (KEY NotIn "
@@ -273,3 +279,24 @@ def node_for_daemon_sets(document: Mapping[str, Any]) -> Node | None:
     )
     spec = msgspec.structs.replace(node.spec, taints=taints, unschedulable=False)
     return msgspec.structs.replace(node, spec=spec)
+
+
+def held_unknown_devices(keys_of: Mapping[str, Sequence[str]]) -> Iterator[Held]:
+    """Yield the nodes with device plugins that offer devices that no plan knows.
+
+    Args:
+        keys_of: Node to what its device plugins offer.
+    """
+    for name, keys in keys_of.items():
+        if not is_name(name):
+            continue
+        reason = f"its device plugin offers {', '.join(keys)}, and {_NOT_KNOWN}"
+        setting = f"{keep_setting(*keys)} of the settings"
+        if all(map(is_replica_name, keys)):
+            reason = f"{reason}: {_OF_PARTS}"
+            fix = f"{STOP_SHARING}; or leave these nodes as they are ({setting})"
+        elif any(map(is_handled, keys)):
+            fix = _BY_HAND
+        else:
+            fix = f"{_BY_HAND}; or leave it as it is ({setting})"
+        yield Held(object=f"Node//{name}", reason=reason, fix=fix)

@@ -20,18 +20,16 @@ from findings.text import join_names
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
-from migration.assessment.blockers import STOP_SHARING
 from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.cluster.node_devices import Source
 from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.neighbours import exporter_notes, statement_note
 from migration.plan.facts.selecting import selecting_notes
 from migration.plan.facts.vendors import hami_notes, is_koordlet
-from migration.plan.model.plan import Held, Plan, Wave, is_name
+from migration.plan.model.plan import Plan, Wave, is_name
 from translation.cluster.component_statements import Component, Statement, Topic, statements_about
 from translation.model.intents import Vocabulary
 from translation.reading.claim_blind_objects import MAX_KEYS, find_named_keys
-from translation.vocabularies.nvidia import is_replica_name, keep_setting
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
@@ -473,26 +471,3 @@ def _release_text(reference: str, objects: Iterable[SourceObject]) -> str:
             names = [notes.get(key, "") for key in _RELEASE]
             return f" release {'/'.join(names)}" if all(map(is_name, names)) else ""
     return ""
-
-
-def held_unknown_devices(keys_of: Mapping[str, Sequence[str]]) -> Iterator[Held]:
-    """Yield the nodes with device plugins that offer devices that no plan knows.
-
-    Args:
-        keys_of: Node to what its device plugins offer.
-    """
-    for name, keys in keys_of.items():
-        if is_name(name) and all(map(is_replica_name, keys)):
-            yield Held(
-                object=f"Node//{name}",
-                reason=f"its device plugin offers {', '.join(keys)}, and which devices a DRA driver would publish is not "
-                "known: parts of devices by time slicing or MPS are published by none that NVIDIA has",
-                fix=f"{STOP_SHARING}; or leave these nodes as they are ({keep_setting(*keys)} of the settings)",
-            )
-        elif is_name(name):
-            yield Held(
-                object=f"Node//{name}",
-                reason=f"its device plugin offers {', '.join(keys)}, and which devices a DRA driver would publish is "
-                "not known",
-                fix="install the driver and switch the node by hand, if there is one; then plan again from a new snapshot",
-            )

@@ -23,16 +23,14 @@ from migration.cluster.evidence import cluster_uid, text_map
 from migration.cluster.node_devices import NodeDevices, Source, with_renamed
 from migration.cluster.workloads import Workload
 from migration.plan.facts.confirmed import read_releases
-from migration.plan.facts.device_plugins import DevicePlugins, confirmed_labels
+from migration.plan.facts.device_plugins import (
+    DevicePlugins,
+    confirmed_labels,
+    held_unknown_devices,
+)
 from migration.plan.facts.driver_nodes import read_class_nodes, read_driver_nodes
 from migration.plan.facts.driver_values import read_driver_values
-from migration.plan.facts.environment import (
-    KUSTOMIZE,
-    guard_annotations,
-    held_unknown_devices,
-    pool_of,
-    with_environment,
-)
+from migration.plan.facts.environment import KUSTOMIZE, guard_annotations, pool_of, with_environment
 from migration.plan.facts.kept_away import kept_away
 from migration.plan.facts.quota_files import (
     early_rollouts,
