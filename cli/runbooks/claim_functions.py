@@ -3,10 +3,13 @@
 from typing import Final
 
 CLAIM_FUNCTIONS: Final = r"""
-# Patterns for lines of `print_claimed` that are no matter of this way back; the namespaces that it leaves to their pods; those
-# that it leaves to the mode of Drawbridge; a line for each that earlier waves have switched, with the number of its pods when
-# the plan was made; and patterns for the DRA drivers that leave the nodes.
+# Patterns for lines of `print_claimed` that are no matter of this way back, for those of pods that get device keys again, and for
+# those of workloads that it restarts; the namespaces that it leaves to their pods; those that it leaves to the mode of Drawbridge;
+# a line for each that earlier waves have switched, with the number of its pods when the plan was made; and patterns for the DRA
+# drivers that leave the nodes.
 apart=()
+keyed=()
+restarted=()
 selecting=' '
 unlabelled=' '
 switched=
@@ -22,13 +25,22 @@ driver_leaves() { leaving+=("${1//./[.]}"); }
 keys_again() {
   local rest="${1#*/}"
   case "$1/${2:-}" in
-    namespace/*/selected) selecting="$selecting$rest " && apart+=("^[^ ]+ [^ ]+ $rest [^ ]+ translated - ") ;;
+    namespace/*/selected) selecting="$selecting$rest " && keyed+=("^[^ ]+ [^ ]+ $rest [^ ]+ translated - ") ;;
     namespace/*) unlabelled="$unlabelled$rest " ;;
     *)
       if [[ "$unlabelled" == *" ${rest%%/*} "* ]]; then return; fi
-      apart+=("$(owner_pattern "${1%%/*}/${1##*/}")${rest%%/*} [^ ]+ translated ")
+      keyed+=("$(owner_pattern "${1%%/*}/${1##*/}")${rest%%/*} [^ ]+ translated ")
       ;;
   esac
+}
+
+# This way back restarts the workloads $*, and waits for their rollouts.
+restarts() {
+  local workload rest
+  for workload in "$@"; do
+    rest="${workload#*/}"
+    restarted+=("$(owner_pattern "${workload%%/*}/${workload##*/}")${rest%%/*} ")
+  done
 }
 
 # Earlier waves have switched $2 pods of the namespace $1, and had devices for them. No other node takes those of DaemonSets; the
@@ -69,7 +81,7 @@ print_mode() {
 
 # Print the lines of those whose next ones get claims when this wave is taken back, if the labels are as the plan knows them.
 print_lasting() {
-  local lines namespace mode patterns=("${apart[@]}")
+  local lines namespace mode patterns=("${apart[@]}" "${keyed[@]}")
   lines="$(print_claimed)" || return
   if [ -z "$lines" ]; then return; fi
   if [ "$unlabelled" != ' ' ]; then
@@ -265,11 +277,13 @@ ask_about_claims() {
   return 1
 }
 
-# Note on the node $1, before its drain, the workloads of such pods, of those that Kubernetes serves by their device keys, and those
-# that follow, each with the number of pods that is ready: the last step waits for them.
+# Note on the node $1, before its drain, the workloads of pods with claims, but of those that this way back restarts, of pods that
+# Kubernetes serves by their device keys, and those that follow, each with the number of pods that is ready: the last step waits
+# for them.
 note_evicted() {
   local all lines workload noted_before value=
-  all="$(print_lasting)"
+  all="$(print_claimed)"
+  all="$(find_lines -v -E -f <(printf '%s\n' '^$' "${apart[@]}" "${restarted[@]}") <<<"$all")"
   lines="$(on_any_of "$all" "$1")"
   lines="$(losing_devices "$lines")"
   lines="$lines"$'\n'"$(print_native "$1")"

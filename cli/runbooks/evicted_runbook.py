@@ -19,7 +19,7 @@ _NO_NEXT_PODS: Final = RUN_OUT | {"Pod"}
 
 
 def lasting_lines(plan: Plan, wave: Wave) -> Iterator[str]:
-    """Yield the lines that tell a way back of leaving drivers, of the labels that it takes off, and of those of earlier waves."""
+    """Yield the lines for a way back: leaving drivers, labels that it takes off, its restarts, and labels of earlier waves."""
     nodes = [node for node in wave.nodes if _has_leaving(plan, node)]
     if not nodes:
         return
@@ -35,6 +35,10 @@ def lasting_lines(plan: Plan, wave: Wave) -> Iterator[str]:
         selected = (TRANSLATE_SELECTED,) if former == TRANSLATE_SELECTED else ()
         yield command("keys_again", f"namespace/{namespace}", *selected)
     yield from (command("keys_again", reference) for reference in labelled)
+    restarted = [workload.object for workload in wave.workloads if workload.is_restarted]
+    if restarted:
+        yield "# These are waited for when they are restarted, and not as evicted ones."
+        yield " \\\n  ".join([command("restarts"), *map(command, restarted)])
     switched = _switched_before(plan, wave)
     if switched:
         yield "# Earlier waves had devices for as many pods of these namespaces."
@@ -62,7 +66,7 @@ def claim_lines(plan: Plan, wave: Wave) -> Iterator[str]:
 
 
 def noted_lines(plan: Plan, wave: Wave, node: PlannedNode) -> Iterator[str]:
-    """Yield the command that notes the workloads of such pods, and of those with device keys of a driver, before a drain.
+    """Yield the command that notes the workloads of pods with claims or device keys of a driver before a drain.
 
     Those that the last step waits for by the plan are noted before the first drain: a way back of an aborted switch evicts
     pods of them with devices of the plugin, too.

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from testing.documents import namespace
-from testing.migration import GPU, plugin_node, workload
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import planned, run_script, script
 from testing.plan_functions import CLUSTER, run_functions
 from testing.programs import needs_kubectl
@@ -226,6 +226,49 @@ esac"""
     assert 0 == ran.returncode, ran.stderr
     noted = f"kubectl annotate node gpu-0 --overwrite drawbridge.internal/evicted={WEB}=1\n"
     assert calls.index(noted) < calls.index("kubectl drain gpu-0 ")
+
+
+@pytest.mark.parametrize(
+    ("line", "noted"),
+    [
+        ("agent-1 DaemonSet/agent team gpu-0 translated - - True", "DaemonSet/team/agent=1"),
+        ("new-7f-1 ReplicaSet/new-7f team gpu-0 translated - 7f True", "Deployment/team/new=1"),
+        ("web-7f-1 ReplicaSet/web-7f team gpu-0 translated - 7f True", ""),
+        ("new-7f-1 ReplicaSet/new-7f team gpu-1 translated - 7f True", ""),
+        ("old-1 DaemonSet/old early gpu-0 translated - - True", ""),
+    ],
+    ids=["waits on later nodes", "newer than the plan", "restarted", "other node", "earlier wave"],
+)
+def test_pods_that_get_keys_again_and_are_not_restarted_are_waited_for(
+    tmp_path: Path, line: str, noted: str
+) -> None:
+    """The way back ended while none of them ran: it noted only pods that get claims again."""
+    pod, owner, *_ = line.split()
+    answers = f"""kubectl() {{ case "$*" in
+  *spec.nodeName=*) ;;
+  'get pods --all-namespaces '*) echo '{line}' ;;
+  'get pods --namespace='*) echo '{pod} {owner} claims True' ;;
+  'annotate node '*) echo "$*" ;;
+esac; }}
+on_nodes() {{ kubectl "$@"; }}
+driver_leaves gpu.nvidia.com
+keys_again namespace/team
+restarts {WEB}
+switched_before early 1 old"""
+
+    ran = run_functions(tmp_path, f"{CLUSTER}\n{answers}\nnote_evicted gpu-0")
+
+    call = "annotate node gpu-0 --overwrite drawbridge.internal/evicted="
+    assert (0, f"{call}{noted}\n" if noted else "") == (ran.returncode, ran.stdout), ran.stderr
+
+
+def test_a_way_back_names_the_workloads_that_it_restarts(tmp_path: Path) -> None:
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    objects = [*nodes, namespace("team"), *workload("share", SHARE, ["hami-0"])]
+
+    planned(tmp_path, objects)
+
+    assert "restarts \\\n  Deployment/team/share\n" in script(tmp_path, "rollback", 1)
 
 
 @needs_kubectl
