@@ -435,21 +435,19 @@ def _use_of(
         coming: The pods that it lacks or starts later.
         starts_at_once: The lines of today let those of all workloads start at once.
     """
-    if workload.devices:
-        present = workload.devices.keys() & objects.pods.keys()
-        own = (
-            workload.devices[name] | class_devices(objects.claims_of.get(name, ()))
-            for name in present
-        )
-        return DeviceUse(sum(own, Counter()))
     of_pod, surge = devices_of_pod(workload), surge_of(workload)
     pods = _present_pods(workload, objects)
-    claimed = [class_devices(objects.claims_of.get(name, ())) for name in workload.members]
+    own = [
+        (workload.devices.get(name, of_pod) if name in objects.pods else Counter[str]())
+        | class_devices(objects.claims_of.get(name, ()))
+        for name in workload.members
+    ]
+    own += [of_pod] * (pods - len(own))
     start = Start(coming.number, of_pod, is_possible=not coming.reason)
     return DeviceUse(
         now={
-            name: max(of_pod[name] * pods, sum(sorted(own[name] for own in claimed)[-pods:]))
-            for name in of_pod.keys() | frozenset[str]().union(*claimed)
+            name: sum(sorted(devices[name] for devices in own)[-pods:])
+            for name in frozenset[str]().union(*own)
             if pods
         },
         starts=(start,) if start.pods else (),

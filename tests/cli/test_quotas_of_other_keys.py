@@ -227,3 +227,28 @@ def test_a_line_that_kubernetes_does_not_count_holds_nothing(tmp_path: Path, lim
     plan = planned(tmp_path, objects, "--settings", str(settings))
 
     assert {} == held_objects(plan)
+
+
+# --- pods of one workload with other devices -------------------------------------------------------
+
+
+def test_a_pod_of_an_older_template_uses_its_claim_beside_those_with_keys(tmp_path: Path) -> None:
+    """Two devices of one pod and one of another were two: as many as two pods of the new template have."""
+    owner, old, new = workload("share", SHARE, ["hami-0", "hami-0"])
+    old["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "own"}]
+    exactly = {"deviceClassName": "hami-core-gpu.project-hami.io", "count": 2}
+    claim = api_object(
+        "ResourceClaim",
+        "own",
+        "team",
+        api_version="resource.k8s.io/v1",
+        ownerReferences=[{"apiVersion": "v1", "kind": "Pod", "name": old["metadata"]["name"]}],
+        spec={"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+    )
+    whole = workload("whole", {GPU: "1"}, ["gpu-0"])
+    nodes = [hami_node("hami-0"), plugin_node("gpu-0"), namespace("team")]
+    objects = [*nodes, owner, old, new, claim, *whole]
+
+    (quota,) = convert(tmp_path, [*objects, resource_quota({KEY: "5"})])["quotas"]
+
+    assert quota["added"] == {NVIDIA: "1", SHARES: "4"}
