@@ -54,7 +54,6 @@ _ANNOTATION_PREFIXES: Final = (
     *(name.removesuffix(ANY) for name in _FAMILY_ANNOTATIONS if name.endswith(ANY)),
 )
 """The beginnings of others: any name of a device system may request devices."""
-_CONTAINER_FIELDS: Final = ("name", "image", "resources", "securityContext", "restartPolicy")
 _VARIABLES: Final = READ_VARIABLES | {EXPORTER_CLAIMS}
 _CONTAINERS: Final = ("initContainers", "containers")
 _LEFT_OUT_OF_PODS: Final = frozenset({"ephemeralContainers", "imagePullSecrets"})
@@ -214,31 +213,13 @@ def _read_annotations(annotations: Mapping[str, Any]) -> dict[str, str]:
 def _pod(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     spec = _without(pod.get("spec") or {}, _LEFT_OUT_OF_PODS)
     if spec.get("volumes"):
-        spec["volumes"] = [_volume(volume) for volume in spec["volumes"]]
+        spec["volumes"] = [*map(_volume, spec["volumes"])]
     for field in _CONTAINERS:
         if spec.get(field):
-            spec[field] = [_container(container) for container in spec[field]]
+            spec[field] = _containers(spec[field])
     metadata = {"metadata": _metadata(pod["metadata"])} if pod.get("metadata") else {}
     status = {"status": _status(pod["status"])} if pod.get("status") else {}
     return {**pod, **metadata, "spec": spec, **status}
-
-
-def _volume(volume: Mapping[str, Any]) -> Mapping[str, Any]:
-    kept_fields = {field: volume[field] for field in _STORAGE if field in volume}
-    path = str((volume.get("hostPath") or {}).get("path", ""))
-    if path.rstrip("/").endswith(KUBELET_DIRECTORIES):
-        kept_fields["hostPath"] = {"path": path}  # By it a plan knows a DRA driver.
-    return kept_fields
-
-
-def _container(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    kept_fields = {field: container[field] for field in _CONTAINER_FIELDS if field in container}
-    variables = [
-        {"name": variable["name"], "value": variable.get("value", "")}
-        for variable in container.get("env") or ()
-        if variable.get("name") in _VARIABLES
-    ]
-    return {**kept_fields, **({"env": variables} if variables else {})}
 
 
 def _status(status: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -332,10 +313,10 @@ def _custom_pod(spec: Mapping[str, Any]) -> dict[str, Any]:
     if "resources" in spec:
         kept_fields["resources"] = _resources(spec["resources"])
     if "volumes" in spec:
-        kept_fields["volumes"] = [*map(_custom_volume, _mappings(spec["volumes"]))]
+        kept_fields["volumes"] = [*map(_volume, _mappings(spec["volumes"]))]
     for field in _CONTAINERS:
         if field in spec:
-            kept_fields[field] = _custom_containers(spec[field])
+            kept_fields[field] = _containers(spec[field])
     return kept_fields
 
 
@@ -350,12 +331,16 @@ def _typed(spec: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     return kept_fields
 
 
-def _custom_volume(volume: Mapping[str, Any]) -> Mapping[str, Any]:
+def _volume(volume: Mapping[str, Any]) -> Mapping[str, Any]:
     own = {field: part for field, part in volume.items() if _is_volume(field, part)}
+    kept_fields: dict[str, Any] = {field: own[field] for field in _STORAGE if field in own}
     for field, texts in (("emptyDir", _EMPTY_DIR), ("persistentVolumeClaim", ("claimName",))):
         if field in own:
-            own[field] = _texts(own[field], texts)
-    return _volume(own)
+            kept_fields[field] = _texts(own[field], texts)
+    path = str(own.get("hostPath", {}).get("path", ""))
+    if path.rstrip("/").endswith(KUBELET_DIRECTORIES):
+        kept_fields["hostPath"] = {"path": path}  # By it a plan knows a DRA driver.
+    return kept_fields
 
 
 def _is_volume(field: str, part: Any) -> bool:
@@ -366,19 +351,19 @@ def _step(value: Mapping[str, Any]) -> dict[str, Any]:
     kept_fields = _typed(value, _STEP_FIELDS)
     for field in ("container", "script"):
         if isinstance(value.get(field), Mapping):
-            kept_fields[field] = _custom_container(value[field])
+            kept_fields[field] = _container(value[field])
     for field in ("initContainers", "sidecars"):
         if field in value:
-            kept_fields[field] = _custom_containers(value[field])
+            kept_fields[field] = _containers(value[field])
     names = _names(value.get("metadata"))
     return {**kept_fields, **({"metadata": names} if names else {})}
 
 
-def _custom_containers(containers: Any) -> list[dict[str, Any]]:
-    return [_custom_container(container) for container in _mappings(containers)]
+def _containers(containers: Any) -> list[dict[str, Any]]:
+    return [_container(container) for container in _mappings(containers)]
 
 
-def _custom_container(container: Mapping[str, Any]) -> dict[str, Any]:
+def _container(container: Mapping[str, Any]) -> dict[str, Any]:
     kept_fields = _texts(container, _TEXTS)
     if "resources" in container:
         kept_fields["resources"] = _resources(container["resources"])
@@ -390,7 +375,7 @@ def _custom_container(container: Mapping[str, Any]) -> dict[str, Any]:
         for variable in _mappings(container.get("env"))
         for value in [variable.get("value", "")]
         if isinstance(variable.get("name"), str) and isinstance(value, str)
-        if variable["name"] in READ_VARIABLES
+        if variable["name"] in _VARIABLES
     ]
     return {**kept_fields, **({"env": variables} if variables else {})}
 

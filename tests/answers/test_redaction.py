@@ -10,7 +10,12 @@ from answers.model.redaction import redact
 from answers.model.snapshot_kinds import KINDS
 from kube.api.foreign_quotas import NAMESPACES
 from kube.api.network_attachments import RESOURCE_NAME
-from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, STRATEGY_ANNOTATION
+from kube.names import (
+    EXPORTER_CLAIMS,
+    REQUEST_ANNOTATION,
+    SIGNATURE_ANNOTATION,
+    STRATEGY_ANNOTATION,
+)
 from migration.assessment.assumed import ASSUMED
 from migration.plan.facts.environment import DO_NOT_DISRUPT, SCALE_DOWN_DISABLED
 from migration.plan.facts.hami_cards import ALLOCATED
@@ -145,6 +150,47 @@ def test_fields_of_the_next_pods_keep_what_their_types_have() -> None:
 
     assert {**typed, **plain} == kept({**typed, **plain})
     assert typed == kept({**with_more(typed), **wrong})
+
+
+def test_containers_and_volumes_of_every_pod_keep_the_same() -> None:
+    """Those of Kubernetes kept all of a security context, and those of other projects no variable of an exporter."""
+    own = {
+        "containers": [
+            {
+                "name": "c",
+                "securityContext": {"privileged": True, "seLinuxOptions": {"user": SECRET}},
+                "env": [{"name": EXPORTER_CLAIMS, "value": "true"}, {"name": "a", "value": SECRET}],
+                "args": [SECRET],
+            }
+        ],
+        "volumes": [
+            {"name": "a", "emptyDir": {"medium": "Memory"}},
+            {"name": "b", "persistentVolumeClaim": {"claimName": "data", "readOnly": True}},
+            {"name": "c", "hostPath": {"path": "/var/lib/kubelet/plugins_registry", "type": ""}},
+            {"name": "d", "hostPath": {"path": f"/{SECRET}"}},
+        ],
+    }
+    want = {
+        "containers": [
+            {
+                "name": "c",
+                "securityContext": {"privileged": True},
+                "env": [{"name": EXPORTER_CLAIMS, "value": "true"}],
+            }
+        ],
+        "volumes": [
+            {"name": "a", "emptyDir": {"medium": "Memory"}},
+            {"name": "b", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "c", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}},
+            {"name": "d"},
+        ],
+    }
+    other = workload_of(WORKLOAD_KIND["kubeflow.org/v1", "PyTorchJob"], own)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": own}
+
+    kept = redact(other)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+
+    assert want == kept == redact(pod)["spec"]
 
 
 def with_more(value: Any) -> Any:
