@@ -119,6 +119,10 @@ class GroupSearch:
             needed=needed,
             steps=steps,
             has_other_drivers=self._feasibility.has_other_drivers,
+            is_label_unknown=self._question.needs_one_domain
+            and not any(
+                self._question.domain in node.labels for node in self._cluster.nodes.values()
+            ),
         )
 
     def _begin(self, limit: int) -> tuple[Backtracking, ...]:

@@ -147,12 +147,14 @@ class GroupDoesNotFit(msgspec.Struct, frozen=True, kw_only=True):
         closest: The largest placement that exists, with its members and those that are left.
         needed: Members that would have to be placed now.
         has_other_drivers: Some node has a plan that is left out for the drivers of its devices.
+        is_label_unknown: No node has the label of which the group needs one value.
     """
 
     closest: GroupPlan
     needed: int
     steps: int = 0
     has_other_drivers: bool = False
+    is_label_unknown: bool = False
 
 
 class GroupUndecided(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,9 @@ def describe_outcome(
     where = f" on nodes with one {quote_text(domain)}" if domain else ""
     if isinstance(outcome, GroupUndecided):
         return f"not decided: {outcome.why}; {counts}{where} so far"
+    if outcome.is_label_unknown:
+        hint = "no node has this label: label the nodes, or write another topology key"
+        return f"{counts}{where}; {hint}"
     beside = ""
     if closest.unplaced and done:
         name = closest.unplaced[0]

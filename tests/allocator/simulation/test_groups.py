@@ -331,6 +331,22 @@ def test_a_topology_constraint_keeps_a_group_together() -> None:
     assert codes == {"node-a": ["allocated"], "node-b": ["groupDoesNotFit"]}
 
 
+@pytest.mark.parametrize(
+    ("labels", "hint"),
+    [
+        ({}, "; no node has this label: label the nodes, or write another topology key"),
+        ({"rack": "one"}, ""),
+    ],
+)
+def test_a_topology_label_that_no_node_has_is_told(labels: Mapping[str, str], hint: str) -> None:
+    group = gang(2, schedulingConstraints={"topology": [{"key": "rack"}]})
+
+    answer = World(group, node_a=labels).place(pod("one", 4), pod("two", 4))
+
+    counts = '0 of 2 pods fit, and 2 are needed on nodes with one "rack"'
+    assert answer.groups[0].reason == f"{counts}{hint}"
+
+
 def test_the_label_of_a_topology_constraint_is_escaped() -> None:
     constraints = {"topology": [{"key": "\x1b[31m" + 5_000 * "a"}]}
 
