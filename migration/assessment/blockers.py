@@ -133,7 +133,7 @@ def _check_capacity(
         yield Blocker(
             code=NOT_PLACED,
             message=f"{pods} of {capacity.pods} pods would find no node that serves them, even if all were empty",
-            fix=_with_label(never, staying, _PUBLISH),
+            fix=stay_fix({name: staying.get(name, ()) for name in never}, _PUBLISH),
             objects=tuple(never),
         )
     if others:
@@ -145,16 +145,9 @@ def _check_capacity(
         yield Blocker(
             code=NOT_PLACED,
             message=f"{pods} of {capacity.pods} pods would find no node with devices, CPU and memory{today}",
-            fix=_with_label(others, staying, _FREE),
+            fix=stay_fix({name: staying.get(name, ()) for name in others}, _FREE),
             objects=tuple(others),
         )
-
-
-def _with_label(names: Iterable[str], staying: Mapping[str, Collection[str]], other: str) -> str:
-    """Return another fix for workloads, after the label for those with pods on nodes of a staying device plugin."""
-    own = [name for name in names if staying.get(name)]
-    nodes = frozenset[str]().union(*(staying[name] for name in own))
-    return stay_fix(f"the pod template of {join_names(own)}", nodes, other)
 
 
 def check_version(version: str) -> Iterator[Blocker]:

@@ -40,6 +40,7 @@ SERVE: Final = (
     "have a driver publish devices of that class on nodes that these pods may use, let them request a share of a "
     "device, or give them another node selector"
 )
+_ANEW: Final = " (a Job has to be created anew with it, as its template cannot change)"
 _UNSERVED: Final = "{} run, and after their move no node would serve them: none that they may use would have devices of {}"
 MAX_ALL_PODS: Final = 100_000
 """Pods of all workloads together that are placed."""
@@ -401,24 +402,26 @@ def serve_fix(workload: AssessedWorkload, staying: Collection[str] = ()) -> str:
     """
     names = sorted(filter(is_replica_name, workload.keys))
     if staying or not names:
-        return stay_fix("its pod template", staying, SERVE)
+        return stay_fix({workload.key.reference: staying}, SERVE, "its pod template")
     return f"{SERVE}; or leave it with its device plugin ({keep_setting(*names)} of the settings)"
 
 
-def stay_fix(templates: str, staying: Iterable[str], other: str) -> str:
+def stay_fix(staying: Mapping[str, Collection[str]], other: str, templates: str = "") -> str:
     """Return another fix, after the label for pods on nodes of a staying device plugin.
 
     Args:
-        templates: The words for the pod templates that the label is for.
-        staying: The nodes of these pods that stay with their device plugin.
+        staying: Workload, as `Kind/namespace/name`, to the nodes of its pods that stay with their device plugin.
         other: The fix without such nodes.
+        templates: The words for the pod templates that the label is for; empty for the names of the workloads.
     """
-    nodes = join_names(sorted(staying))
-    label = f'set the label {TRANSLATE_LABEL}: "false" in {templates}, so that pods keep their keys'
+    own = [name for name, nodes in staying.items() if nodes]
+    if not own:
+        return other
+    nodes = join_names(sorted(frozenset[str]().union(*staying.values())))
+    anew = _ANEW if any(name.startswith("Job/") for name in own) else ""
     return (
-        f"{label}: the device plugin serves them on {nodes}, as translation.keep says; or {other}"
-        if nodes
-        else other
+        f'set the label {TRANSLATE_LABEL}: "false" in {templates or f"the pod template of {join_names(own)}"}{anew}, so that '
+        f"pods keep their keys: the device plugin serves them on {nodes}, as translation.keep says; or {other}"
     )
 
 

@@ -11,7 +11,7 @@ from process.profiles.translation import TranslationSettings
 from testing.builders import admit, profiles, translation_snapshot
 from testing.command import drawbridge
 from testing.documents import api_object, namespace, node, resource_slice
-from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
+from testing.migration import GPU, SHARE, hami_node, plugin_node, running_job, workload
 from testing.plan import document, held_objects, planned, waves
 
 SHARED: Final = "nvidia.com/gpu.shared"
@@ -227,6 +227,30 @@ def test_pods_that_find_no_place_on_other_nodes_may_stay_by_the_label(
         'set the label drawbridge.internal/translate: "false" in the pod template of Deployment/team/mig, so that pods keep '
         "their keys: the device plugin serves them on ts-0, as translation.keep says; or drawbridge simulate tells why"
     )
+
+
+@pytest.mark.parametrize(
+    "other", [plugin_node("gpu-0"), node("mig-0", {"nvidia.com/mig-1g.5gb": "1", GPU: "0"})]
+)
+def test_a_job_may_stay_once_it_is_created_anew_with_the_label(
+    tmp_path: Path, other: dict[str, Any]
+) -> None:
+    """The template of a Job cannot change, and the fix was to set the label in it."""
+    name = "nvidia.com/mig-1g.5gb"
+    objects = [
+        other,
+        node("ts-0", {SHARED: "8", name: "4", GPU: "0"}),
+        namespace("team"),
+        *running_job("mig", {name: "1"}, ["ts-0"] * 3),
+    ]
+
+    _, answer, _ = assess(tmp_path, objects, *settings(tmp_path, SHARED))
+
+    (fix,) = (entry["fix"] for entry in answer["blockers"])
+    text = (
+        " (a Job has to be created anew with it, as its template cannot change), so that pods keep"
+    )
+    assert text in fix
 
 
 def test_other_replicas_are_held_still(tmp_path: Path) -> None:
