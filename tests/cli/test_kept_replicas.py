@@ -253,6 +253,36 @@ def test_a_job_may_stay_once_it_is_created_anew_with_the_label(
     assert text in fix
 
 
+@pytest.mark.parametrize("is_left_out", [False, True])
+def test_pods_that_stay_by_the_label_hold_no_node_of_others(
+    tmp_path: Path, *, is_left_out: bool
+) -> None:
+    """The nodes were held without a word of the label, though `assess` had nothing against them."""
+    name = "nvidia.com/mig-1g.5gb"
+    objects = [
+        *(node(f"mig-{number}", {name: "2", GPU: "0"}) for number in range(2)),
+        node("ts-0", {SHARED: "8", name: "4", GPU: "0"}),
+        namespace("team"),
+        *workload("left", {name: "1"}, ["ts-0"] * 2),
+        *workload("mig", {name: "1"}, ["mig-0"] * 2),
+    ]
+    if is_left_out:
+        leave_out(objects[4:], "left")
+
+    plan = planned(tmp_path, objects, *settings(tmp_path, SHARED))
+
+    if is_left_out:
+        assert ["mig-0", "mig-1"] == sorted(name for names, _ in waves(plan) for name in names)
+        return
+    fixes = {entry["object"]: entry["fix"] for entry in plan["held"]}
+    assert {"Node//mig-0", "Node//mig-1", "Namespace//team"} == fixes.keys()
+    for fix in fixes.values():
+        assert fix.startswith(
+            'set the label drawbridge.internal/translate: "false" in the pod template of Deployment/team/left, so that pods keep '
+            "their keys: the device plugin serves them on ts-0, as translation.keep says; or free devices for these pods first"
+        )
+
+
 def test_other_replicas_are_held_still(tmp_path: Path) -> None:
     plan = planned(tmp_path, estate(MIG), *settings(tmp_path, SHARED))
 

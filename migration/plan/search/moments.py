@@ -220,6 +220,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         usable: Workload to the nodes that its pods may use, be it by claims or by device keys.
         awaited: Namespace to the nodes that it waits for before it is opted in as a whole.
         idle: The workloads that start pods later.
+        staying: Workload to the nodes of its pods without claims yet that stay with their device plugin.
     """
 
     stage: Stage
@@ -232,6 +233,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     usable: Mapping[str, frozenset[str]] = {}
     awaited: Mapping[str, Sequence[AwaitedNodes]] = {}
     idle: tuple[IdleWorkload, ...] = ()
+    staying: Mapping[str, Collection[str]] = {}
 
     def awaiting(self, part: Part, nodes: frozenset[str]) -> tuple[AwaitedNodes, ...]:
         """Return the nodes that a part has to wait for, though some nodes are switched as well."""

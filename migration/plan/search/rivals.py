@@ -1,11 +1,13 @@
 """Pods without devices at a moment, and the pods that wait today and have devices in their place. Pure."""
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
 
 from findings.text import count_text, join_names
+from migration.assessment.capacity import stay_fix
 from migration.plan.search.moments import CheckedMoment, Moment, Obstacle
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.stage import PodKey, Stage
@@ -71,7 +73,7 @@ def pods_have(pods: frozenset[PodKey], what: str) -> str:
 
 
 def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
-    """Return an obstacle with the waiting pods in the place of those without devices.
+    """Return an obstacle with the waiting pods in the place of those without devices, and the label for those that may stay.
 
     Without them fewer pods lack devices. Where they are left out, others that wait may come in their place, so these
     are named, too.
@@ -85,6 +87,8 @@ def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
         return obstacle
     placement = placer.place(stage, before)
     missing = first = missing_pods(placer, moment, stage, placement)
+    if (fix := stay_fix(_staying_nodes(moment, placement, missing), obstacle.fix)) != obstacle.fix:
+        obstacle = msgspec.structs.replace(obstacle, fix=fix, missing=frozenset())
     rivals: frozenset[PodKey] = frozenset()
     while missing and (served := _served_instead(moment, placement, missing) - rivals):
         rivals |= served
@@ -98,14 +102,28 @@ def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
     return msgspec.structs.replace(obstacle, problem=problem, missing=frozenset())
 
 
+def _staying_nodes(
+    moment: Moment, placement: Placement, missing: frozenset[PodKey]
+) -> dict[str, Collection[str]]:
+    """Return workload to its nodes that stay, for missing pods and for those with devices in their reach."""
+    nodes = _usable_nodes(moment, missing)
+    keys = missing.union(key for key, node in placement.nodes.items() if node in nodes)
+    names = {key.workload for key in keys}
+    return {name: own for name, own in sorted(moment.staying.items()) if name in names}
+
+
 def _served_instead(
     moment: Moment, placement: Placement, missing: frozenset[PodKey]
 ) -> frozenset[PodKey]:
     """Return the pods that wait today, and have devices on a node that some of the missing pods may use."""
-    nodes = frozenset[str]().union(
-        *(moment.usable.get(name, frozenset[str]()) for name in {key.workload for key in missing})
-    )
+    nodes = _usable_nodes(moment, missing)
     return frozenset(key for key in moment.pending if placement.nodes.get(key) in nodes)
+
+
+def _usable_nodes(moment: Moment, pods: frozenset[PodKey]) -> frozenset[str]:
+    """Return the nodes that some pods may use."""
+    names = {key.workload for key in pods}
+    return frozenset[str]().union(*(moment.usable.get(name, frozenset()) for name in names))
 
 
 def _by_workload(pods: frozenset[PodKey]) -> str:

@@ -15,6 +15,7 @@ import msgspec
 
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.outcomes import AssessedWorkload, Outcome, suspended_text
+from migration.assessment.unmoved import staying_nodes
 from migration.plan.model.plan import Held, PlannedNode
 from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.couplings import idle_workloads, with_couplings
@@ -294,6 +295,7 @@ class Planner:
                 stage,
             ),
             idle=tuple(idle_workloads(self._workloads, stage, self._today.serving)),
+            staying=staying_nodes(self._cluster),
         )
 
     def _running(self, placement: Placement) -> dict[PodKey, str]:
