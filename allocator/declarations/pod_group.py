@@ -11,7 +11,7 @@ Sources:
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kube.api.core import PodResourceClaim
+from kube.api.core import PodResourceClaim, PodResourceClaimStatus
 from kube.api.meta import ApiStruct, ObjectMeta
 
 KIND: Final = "PodGroup"
@@ -79,12 +79,19 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
         return 1 if gang is None else max(1, gang.min_count)
 
 
+class PodGroupStatus(ApiStruct, frozen=True, kw_only=True):
+    """Source: scheduling/v1beta1 PodGroupStatus; PodGroupResourceClaimStatus has the fields of a pod's status."""
+
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] | None = None
+
+
 class PodGroup(ApiStruct, frozen=True, kw_only=True):
     """A PodGroup of any of these API groups."""
 
     api_version: str = ""
     metadata: ObjectMeta = ObjectMeta()
     spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
 
     @property
     def group(self) -> str:

@@ -6,9 +6,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from admission.objects import translation_of
+from allocator.declarations.pod_group import KIND, PodGroup
+from allocator.pods.claims import Name
 from answers.manifests.translate import TranslatedObject
 from answers.manifests.workload_pods import part_name
-from answers.model.cluster_state import build_state
+from answers.model.cluster_state import ClusterState, build_state, with_namespace
 from answers.model.findings import namespace_of
 from answers.model.inputs import Inputs
 from answers.model.kinds import STATE_KINDS
@@ -18,7 +20,8 @@ from answers.model.views import decode_view
 from findings.field_path import FieldPath
 from findings.finding import Finding
 from kube.api.conversion import CURRENT, to_current_version
-from kube.api.core import Pod, ResourceQuota
+from kube.api.core import Pod, PodSpec, ResourceQuota
+from kube.api.meta import ObjectMeta
 from kube.api.resource import ResourceClaim
 from kube.api.workloads import number_path, pod_path, pods_at_a_time, resolve_path
 from quotas.resource_quotas.ledger import EqualPods, QuotaLedger
@@ -47,17 +50,24 @@ def check_quotas(
     quotas = of_kind(views, ResourceQuota)
     if not quotas:
         return [()] * len(results)
+    state, state_before = build_state(views), build_state(before)
     quota_ledger = QuotaLedger(
         quotas,
-        before=build_state(before),
-        state=build_state(views),
+        before=state_before,
+        state=state,
         counts_extended=counts_extended(kubernetes),
     )
-    return [_charge(quota_ledger, result, inputs) for result in results]
+    groups = state.kubernetes_groups
+    new_groups = {name: groups[name] for name in groups.keys() - state_before.kubernetes_groups}
+    return [_charge(quota_ledger, result, inputs, state, new_groups) for result in results]
 
 
 def _charge(
-    quota_ledger: QuotaLedger, result: TranslatedObject, inputs: Inputs
+    quota_ledger: QuotaLedger,
+    result: TranslatedObject,
+    inputs: Inputs,
+    state: ClusterState,
+    new_groups: Mapping[Name, PodGroup],
 ) -> tuple[Finding, ...]:
     """Charge an object as it is after its translation; a rejected one counts nothing."""
     if result.document is None:
@@ -67,6 +77,12 @@ def _charge(
     if custom is not None:
         return tuple(_charge_custom(quota_ledger, result, custom, place))
     path = pod_path(source.api_version, source.kind)
+    if source.kind == KIND:
+        group = new_groups.get((place, source.name))
+        entries = group.spec.resource_claims if group is not None else None
+        metadata = ObjectMeta(name=f"{KIND} {source.name}")  # No pod has this name.
+        pod_with_claims = Pod(metadata=metadata, spec=PodSpec(resource_claims=entries))
+        return quota_ledger.charge_new_claims(place, pod_with_claims)
     if path is None:
         current_document = to_current_version(result.document)
         is_claim = source.kind == "ResourceClaim" and current_document["apiVersion"] == CURRENT
@@ -76,6 +92,7 @@ def _charge(
     pod = decode_view(document, Pod) if document is not None else None
     if not isinstance(pod, Pod):
         return ()
+    (pod,) = state.sharing([with_namespace(place, pod)])
     number = pods_at_a_time(source.kind, result.document)
     field = number_path(source.kind)
     pods = EqualPods(source.name, number, {FieldPath.of(*field): number} if field else {})

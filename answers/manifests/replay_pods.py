@@ -1,5 +1,6 @@
 """The pods of a replay from manifests, or drawn from those of a cluster. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final
@@ -36,7 +37,7 @@ class ArrivingPods(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         pods: The pods, in the order in which they arrive.
         state: The cluster.
-        notes: Pods that are left out, and why.
+        notes: Pods that are left out, and why, and claims that are shared.
     """
 
     pods: tuple[ReplayPod, ...]
@@ -54,6 +55,7 @@ def manifest_pods(pods: Iterable[Pod], state: ClusterState) -> ArrivingPods:
     builder = ReplayPodBuilder(state)
     arriving: list[ReplayPod] = []
     left_out: dict[str, list[str]] = {}
+    users: Counter[Name] = Counter()
     pods = tuple(pods)
     # A replay asks what other schedulers would do, so every declaration counts, and one places all pods.
     declared = state.declared_groups(tuple(map(_without_scheduler, pods)))
@@ -74,9 +76,21 @@ def manifest_pods(pods: Iterable[Pod], state: ClusterState) -> ArrivingPods:
             reason = "its claim is allocated already, so it has no choice of nodes"
             left_out.setdefault(reason, []).append(_reference(pod))
         else:
+            users.update(map(claim_name, claims.open))
             built = builder.build(pod, claims.open)
             arriving.append(msgspec.structs.replace(built, group=group_of.get(name)))
-    return ArrivingPods(pods=tuple(arriving), state=state, notes=tuple(_notes(left_out)))
+    notes = (*_notes(left_out), *_sharing_notes(users))
+    return ArrivingPods(pods=tuple(arriving), state=state, notes=notes)
+
+
+def _sharing_notes(users: Mapping[Name, int]) -> Iterator[str]:
+    """Yield a sentence for each claim of several pods."""
+    for (namespace, name), count in users.items():
+        if count > 1:
+            yield (
+                f"ResourceClaim {namespace}/{name} is shared by {count} pods; here each of them has a claim of "
+                "its own, so that they need more devices than they would"
+            )
 
 
 def _without_scheduler(pod: Pod) -> Pod:

@@ -128,15 +128,22 @@ def build_request(inputs: Inputs, features: Features | None = None) -> Simulatio
         objects, STATE_KINDS, inputs.namespace, reported_elsewhere=manifests
     )
     state = build_state(views).under(features or Features())
-    pods = _with_names(with_namespace(place, pod) for place, pod in of_kind(own, Pod))
+    pods = state.sharing(
+        _with_names(with_namespace(place, pod) for place, pod in of_kind(own, Pod))
+    )
     claims = tuple(
         _with_names(with_namespace(place, claim) for place, claim in of_kind(own, ResourceClaim))
     )
     pending = tuple(filter(is_pending, pods))
+    shared = tuple(
+        state.claims[name]
+        for name in state.claims.keys()
+        - {(place, claim.metadata.name) for place, claim in of_kind(views, ResourceClaim)}
+    )
     budgets = Budgets(
         state,
         pods={(pod.metadata.namespace, pod.metadata.name) for pod in pending},
-        claims={claim_name(claim) for claim in claims},
+        claims={claim_name(claim) for claim in (*claims, *shared)},
     )
     quota_ledger = QuotaLedger(
         ((quota.metadata.namespace, quota) for quota in state.resource_quotas),
@@ -145,7 +152,7 @@ def build_request(inputs: Inputs, features: Features | None = None) -> Simulatio
         counts_extended=counts_extended(parse_version(inputs.kubernetes)),
     )
     admitted, held_back = _split_by_quotas(
-        pending, claims, (budgets, quota_ledger), inputs.snapshot
+        pending, (*claims, *shared), (budgets, quota_ledger), inputs.snapshot
     )
     unallocated = [claim for claim in claims if allocation_of(claim) is None]
     waiting_claims = _claims_of_waiting(pending, held_back.pods)

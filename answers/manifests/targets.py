@@ -4,14 +4,17 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from allocator.declarations.pod_group import PodGroup
 from answers.manifests.translate import TEMPLATE_KIND, TranslatedObject
 from answers.model.findings import namespace_of
+from answers.model.kinds import STATE_KINDS
 from answers.model.views import decode_view, original_paths, view_type
 from findings.field_path import FieldPath
 from findings.finding import Finding
 from kube.api.conversion import to_current_version
-from kube.api.core import Pod
+from kube.api.core import Pod, PodSpec
 from kube.api.meta import ObjectHead
+from kube.api.urls import POD_GROUPS
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from rules.engine.engine import MAX_FINDINGS, VIEWS, Target
@@ -45,6 +48,9 @@ def object_target(
             metadata=head.metadata,
             namespace=namespace,
         )
+    if STATE_KINDS.get(kind) is PodGroup and kind[0].startswith(f"{POD_GROUPS.group}/"):
+        group = decode_view(document, PodGroup)
+        return _claims_target(group, document, namespace) if isinstance(group, PodGroup) else None
     current_document = to_current_version(document)
     value = decode_view(current_document, view_type(source, VIEWS) or ObjectHead)
     if isinstance(value, list):
@@ -52,6 +58,19 @@ def object_target(
     # A rule warns about the version of the manifest.
     raw = {**current_document, "apiVersion": source.api_version}
     return Target(view=value, raw=raw, metadata=head.metadata, namespace=namespace)
+
+
+def _claims_target(group: PodGroup, document: Mapping[str, Any], namespace: str) -> Target | None:
+    """Return the claims of a PodGroup of Kubernetes as those of a pod without containers; None without any."""
+    if not group.spec.resource_claims:
+        return None
+    spec = {"resourceClaims": document["spec"]["resourceClaims"]}
+    return Target(
+        view=Pod(spec=PodSpec(resource_claims=group.spec.resource_claims)),
+        raw={"spec": spec},
+        metadata=group.metadata,
+        namespace=namespace,
+    )
 
 
 def fields_of_undecodable(source: SourceObject) -> Iterator[Finding]:

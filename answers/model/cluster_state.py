@@ -8,6 +8,7 @@ import msgspec
 from allocator.cluster.cluster import Cluster
 from allocator.compatibility.compile import compile_policy
 from allocator.declarations.collect import PodGroups, collect_groups
+from allocator.declarations.group_claims import share_claims
 from allocator.declarations.pod_group import PodGroup
 from allocator.declarations.schedulers import without_ignored_groups
 from allocator.features.consumer_limits import consumer_limits
@@ -41,6 +42,8 @@ N = TypeVar("N", Pod, PodGroup, ResourceClaim, ResourceClaimTemplate, ResourceQu
 
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """The objects of a cluster. Pods, claims and templates have their namespace in `metadata`.
+
+    Pods name the claims that they share by a PodGroup, and those of PodGroups without any yet are among the claims.
 
     Attributes:
         has_nodes: Nodes are known; else `nodes` are those that slices name, without labels.
@@ -88,6 +91,13 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
             for group in self.pod_groups
             if group.group == POD_GROUPS.group
         }
+
+    def sharing(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
+        """Return pods with entries that name the claims of their PodGroups, as those of the state do."""
+        groups = [group for group in self.kubernetes_groups.values() if group.spec.resource_claims]
+        return (
+            share_claims(pods, groups, self.claims, self.templates).pods if groups else tuple(pods)
+        )
 
     def under(self, features: Features) -> "ClusterState":
         """Return the state as an API server with these gates has it: without names that classes may not map."""
@@ -204,12 +214,24 @@ def build_state(objects: Sequence[NamespacedObject]) -> ClusterState:
     """Return the state of a cluster with these objects; there must be no namesakes."""
     nodes = tuple(node for _, node in of_kind(objects, Node))
     slices = tuple(slice_ for _, slice_ in of_kind(objects, ResourceSlice))
+    pod_groups = tuple(
+        with_namespace(namespace, group) for namespace, group in of_kind(objects, PodGroup)
+    )
+    claims = _by_name(of_kind(objects, ResourceClaim))
+    templates = _by_name(of_kind(objects, ResourceClaimTemplate))
+    pods = _by_name(of_kind(objects, Pod))
+    groups = [group for group in pod_groups if group.spec.resource_claims]
+    sharing_pods = tuple(pods.values())
+    shared_claims: Mapping[Name, ResourceClaim] = {}
+    if groups:
+        native = (group for group in groups if group.group == POD_GROUPS.group)
+        sharing_pods, shared_claims = share_claims(pods.values(), native, claims, templates)
     return ClusterState(
         nodes=nodes or tuple(_nodes_of(slices)),
         has_nodes=bool(nodes),
-        pods=_by_name(of_kind(objects, Pod)),
-        claims=_by_name(of_kind(objects, ResourceClaim)),
-        templates=_by_name(of_kind(objects, ResourceClaimTemplate)),
+        pods=dict(zip(pods, sharing_pods, strict=True)),
+        claims={**claims, **shared_claims},
+        templates=templates,
         classes={
             device_class.metadata.name: device_class
             for _, device_class in of_kind(objects, DeviceClass)
@@ -218,9 +240,7 @@ def build_state(objects: Sequence[NamespacedObject]) -> ClusterState:
         taint_rules=tuple(rule for _, rule in of_kind(objects, DeviceTaintRule)),
         policies=tuple(policy for _, policy in of_kind(objects, DeviceCompatibilityPolicy)),
         ownerships=tuple(ownership for _, ownership in of_kind(objects, AllocatorOwnership)),
-        pod_groups=tuple(
-            with_namespace(namespace, group) for namespace, group in of_kind(objects, PodGroup)
-        ),
+        pod_groups=pod_groups,
         quotas=tuple(quota for _, quota in of_kind(objects, DeviceQuota)),
         resource_quotas=tuple(
             with_namespace(namespace, quota) for namespace, quota in of_kind(objects, ResourceQuota)

@@ -1,0 +1,86 @@
+"""Claims of a PodGroup in `simulate`, `why`, `check` and `replay`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kube.manifests.dump import dump_yaml
+from kube.manifests.reader import read_objects
+from testing.command import EXAMPLES, drawbridge
+from testing.documents import Document, api_object
+
+CLUSTER = EXAMPLES / "groups" / "cluster.yaml"
+
+
+def documents(*, wanted: int = 2) -> list[Document]:
+    """The PodGroup of the example with a claim, its template, and four pods that share it."""
+    content = (EXAMPLES / "groups" / "training.yaml").read_bytes()
+    group, template, job = (dict(entry.document) for entry in read_objects(content, "training"))
+    spec = job["spec"]["template"]["spec"]
+    group["spec"]["resourceClaims"] = spec["resourceClaims"]
+    template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = wanted
+    pods = [api_object("Pod", f"train-{number}", "default", spec=spec) for number in range(4)]
+    return [group, template, *pods]
+
+
+def called(*arguments: object, manifests: list[Document]) -> Any:
+    return json.loads(
+        drawbridge(*arguments, "-f", "-", "-o", "json", stdin=dump_yaml(manifests)).stdout
+    )
+
+
+def test_the_pods_of_a_group_share_its_claim() -> None:
+    """Each had a claim of its own, and three of four got one."""
+    answer = called("simulate", "--snapshot", CLUSTER, manifests=documents())
+
+    assert [group["placed"] for group in answer["groups"]] == [4]
+    assert len(answer["claims"]) == 1
+    why = drawbridge(
+        "why", "pod", "train-3", "-f", "-", "--snapshot", CLUSTER, stdin=dump_yaml(documents())
+    )
+    assert "4 pods placed; 4 needed" in why.stdout
+
+
+def test_a_shared_claim_is_counted_once_for_quotas(tmp_path: Path) -> None:
+    hard = {"count/resourceclaims.resource.k8s.io": "1"}
+    quota = api_object("ResourceQuota", "claims", "default", spec={"hard": hard})
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(CLUSTER.read_text() + "---\n" + dump_yaml([quota]))
+
+    assert called("check", "--snapshot", cluster, manifests=documents())["findings"] == []
+    answer = called("simulate", "--snapshot", cluster, manifests=documents())
+    assert [group["placed"] for group in answer["groups"]] == [4]
+
+    twice = documents()
+    twice[0]["spec"]["resourceClaims"].append(
+        {**twice[0]["spec"]["resourceClaims"][0], "name": "x"}
+    )
+    (finding,) = called("check", "--snapshot", cluster, manifests=[*twice[:2]])["findings"]
+    assert (finding["object"], finding["code"]) == ("PodGroup/default/training", "exceedsQuota")
+
+
+def test_check_validates_the_claims_of_a_group_as_those_of_a_pod() -> None:
+    group, template, *_ = documents(wanted=20)
+    group["spec"]["resourceClaims"].append({"name": "other"})
+
+    findings = called("check", "--snapshot", CLUSTER, manifests=[group, template])["findings"]
+
+    assert {
+        (entry["code"], entry["path"])
+        for entry in findings
+        if entry["object"] == "PodGroup/default/training"
+    } == {
+        ("invalidClaimSource", "spec.resourceClaims[1]"),
+        ("exceedsLargestNode", "spec.resourceClaims[0].resourceClaimTemplateName"),
+    }
+
+
+def test_a_replay_notes_a_claim_that_pods_share(tmp_path: Path) -> None:
+    file = tmp_path / "pods.yaml"
+    file.write_text(dump_yaml(documents()))
+
+    result = drawbridge("replay", "-f", file, "--snapshot", CLUSTER)
+
+    assert "is shared by 4 pods; here each of them has a claim of its own" in " ".join(
+        result.stderr.split()
+    )
