@@ -116,7 +116,6 @@ def test_half_of_the_jobs_run_whole_and_half_wait_whole_and_go_on(
     print(
         f"kube-scheduler: {whole} of {JOBS} Jobs run whole, {dict(theirs)} pods; the bridge: {RUN}"
     )
-    assert whole <= RUN
 
 
 def is_decided(group: Object) -> bool:
