@@ -7,17 +7,18 @@ Branches that contain no better placement are cut:
 * equal nodes: of the nodes of one class no more are looked at than there are members;
 * dominated numbers: on a node that is linked to no other, only maximal numbers are tried;
 * memoisation: whatever was placed before, the same rest fails on the same nodes;
-* bounds: the members of each kind that the nodes after it could take if they had no others, and the devices
-  that several nodes see (`supply`).
+* bounds: the members of each kind that the nodes after it could take if they had no others, the devices
+  that several nodes see (`supply`), and the members that a budget lasts for (`budget`).
 
-Nodes that are linked come first, and all of their plans are tried; see `linked_nodes`. The search can be continued
-where a budget has ended it. The terms are those of docs/search.md.
+Nodes that are linked come first, and all of their plans are tried (`linked_nodes`); with a budget of the group, those of
+all nodes. The search can be continued where its steps have ended it. The terms are those of docs/search.md.
 """
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from allocator.groups.budget import Amounts, Least, least_of_both, minus, most_payable
 from allocator.groups.feasibility import (
     CandidateNode,
     Feasibility,
@@ -44,6 +45,7 @@ class _Frame:
     """The numbers of members that one node may get.
 
     Attributes:
+        amounts: The amounts of the budget that the nodes before it take.
         choices: The numbers that are not tried yet; None for numbers that need not be tried.
         counts: The numbers that are tried now.
     """
@@ -52,10 +54,12 @@ class _Frame:
         self,
         position: int,
         remaining: Counts,
+        amounts: Amounts,
         choices: Iterator[_Choice | None],
     ) -> None:
         self.position = position
         self.remaining = remaining
+        self.amounts = amounts
         self.choices = choices
         self.counts: Counts = ()
 
@@ -77,7 +81,6 @@ class Backtracking:
         counts: Counts,
         feasibility: Feasibility,
         linked: LinkedNodes,
-        start: LinkedState,
     ) -> None:
         """Begin with nothing placed.
 
@@ -86,8 +89,8 @@ class Backtracking:
             counts: Members of each kind.
             feasibility: The answers about single nodes.
             linked: The plans of linked nodes.
-            start: The usage of the cluster.
         """
+        start = linked.start
         self.best: Mapping[str, Counts] = {}
         self.best_state = start
         self.placed = 0
@@ -102,7 +105,9 @@ class Backtracking:
         # The members of each kind that the last nodes could take, first of none of them, then of one.
         self._bounds: list[Counts] = [(0,) * len(counts)]
         self._supply = self._total
-        self._failed: set[tuple[int, Counts]] = set()
+        # The least that members take of the budget on the last nodes, first on none of them, then on one.
+        self._least: list[Least] = [(None,) * len(counts)]
+        self._failed: set[tuple[int, Counts, Amounts]] = set()
         self._stack: list[_Frame] | None = None
 
     def offer(self, placement: Mapping[str, Counts]) -> None:
@@ -116,6 +121,10 @@ class Backtracking:
         self.best, self.best_state = placement, self._start
         self.placed = sum(map(sum, placement.values()))
         self.is_complete = self.placed == self._total
+
+    def disregard(self, members: int) -> None:
+        """Look for placements of more members alone."""
+        self.placed = members
 
     def run(self, goal: int, limit: int) -> None:
         """Search until a number of members is placed, or no step is left.
@@ -145,7 +154,8 @@ class Backtracking:
         """A number of members that no placement exceeds, as far as it is known."""
         if len(self._bounds) <= len(self._nodes):
             return self._total
-        return min(self._supply, sum(self._bounds[-1]))
+        payable = self._payable(0, self._counts, self._start.taken)
+        return min(self._supply, sum(self._bounds[-1]), payable)
 
     def _cost(self) -> int:
         return self.steps + self._feasibility.steps + self._linked.steps
@@ -159,7 +169,7 @@ class Backtracking:
         if choice is _NO_MORE:
             stack.pop()
             if self._is_independent(frame.position):
-                self._failed.add((frame.position, frame.remaining))
+                self._failed.add((frame.position, frame.remaining, frame.amounts))
             return
         if choice is None:
             return
@@ -177,15 +187,16 @@ class Backtracking:
                 self.is_complete = True
                 return
         position = frame.position + 1
-        if position < len(self._nodes) and self._can_improve(position, remaining, placed):
+        if position < len(self._nodes) and self._can_improve(position, remaining, state.taken):
             stack.append(self._frame(position, remaining, state))
 
     def _frame(self, position: int, remaining: Counts, state: LinkedState) -> _Frame:
         if position >= len(self._nodes):
-            return _Frame(position, remaining, iter(()))
+            return _Frame(position, remaining, state.taken, iter(()))
         node = self._nodes[position]
-        choices = self._linked_choices if node.is_linked else self._choices
-        return _Frame(position, remaining, choices(node, remaining, state))
+        has_states = node.is_linked or self._linked.has_budget
+        choices = self._linked_choices if has_states else self._choices
+        return _Frame(position, remaining, state.taken, choices(node, remaining, state))
 
     def _choices(
         self, node: CandidateNode, remaining: Counts, state: LinkedState
@@ -200,14 +211,22 @@ class Backtracking:
             if not any(counts):
                 yield _Choice(counts, state)
                 continue
-            for after in self._linked.states(state, node.name, counts):
+            for after in self._linked.states(state, node, counts):
                 yield None if after is None else _Choice(counts, after)
 
-    def _can_improve(self, position: int, remaining: Counts, placed: int) -> bool:
-        if (position, remaining) in self._failed:
+    def _can_improve(self, position: int, remaining: Counts, amounts: Amounts) -> bool:
+        if (position, remaining, amounts) in self._failed:
             return False
-        bound = self._bounds[len(self._nodes) - position]
-        return placed + sum(map(min, remaining, bound)) > self.placed
+        bound = tuple(map(min, remaining, self._bounds[len(self._nodes) - position]))
+        most = min(sum(bound), self._payable(position, bound, amounts))
+        return self._total - sum(remaining) + most > self.placed
+
+    def _payable(self, position: int, counts: Counts, amounts: Amounts) -> int:
+        """Return a number of members that the budget lasts for at most, on the nodes from a position on."""
+        if not self._linked.has_budget:
+            return sum(counts)
+        least = self._least[len(self._nodes) - position]
+        return most_payable(counts, least, minus(self._linked.left, amounts))
 
     def _is_independent(self, position: int) -> bool:
         return position < len(self._nodes) and not self._nodes[position].is_linked
@@ -223,6 +242,8 @@ class Backtracking:
                 for kind, count in enumerate(self._counts)
             ]
             sums = map(sum, zip(self._bounds[-1], most, strict=True))
+            if self._linked.has_budget:
+                self._least.append(least_of_both(self._least[-1], self._linked.least(node)))
             self._bounds.append(tuple(map(min, self._counts, sums)))
             if len(self._bounds) > len(self._nodes) and self._nodes[0].is_linked:
                 self._supply = self._linked.supply_bound(

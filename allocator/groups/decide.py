@@ -3,6 +3,8 @@
 A greedy placement is tried first, and searched on from where it is not enough. Whether the group fits does not depend on
 the arrangement, the order of members or the device that some member would have taken first. So it also fits where
 upstream, which places pod after pod, turns it away (kubernetes/kubernetes#138765).
+
+With a budget there is no greedy placement: the nodes where members take least of it come first in the search.
 """
 
 from collections import Counter
@@ -12,10 +14,11 @@ from typing import Final
 from allocator.cluster.cluster import Cluster
 from allocator.groups.assignment import assign_members, node_share
 from allocator.groups.backtracking import Backtracking, without_surplus
+from allocator.groups.budget import Amounts
 from allocator.groups.feasibility import CandidateNode, Feasibility
 from allocator.groups.greedy import in_order_of_preference, place_greedily
 from allocator.groups.kinds import Counts, group_kinds
-from allocator.groups.linked_nodes import LinkedNodes, LinkedState
+from allocator.groups.linked_nodes import LinkedNodes
 from allocator.groups.model import (
     GROUP_BUDGET,
     MAX_MEMBERS,
@@ -31,6 +34,8 @@ from allocator.model.plan import Budget
 
 _IMPROVEMENT: Final = 8
 """The part of a budget, as a divisor, for members beyond those that the group needs."""
+_WHOLE: Final = 1_000_000
+"""The whole of an amount that members may take."""
 
 
 def decide_group(
@@ -137,7 +142,8 @@ class GroupSearch:
             }
         regions = tuple(self._regions(candidates))
         searches = [self._new_search(region, limit) for region in regions]
-        if label and not self._question.needs_one_domain and not self._question.earlier:
+        prefers_one_domain = label and not self._question.needs_one_domain
+        if prefers_one_domain and not self._question.earlier and self._question.budget is None:
             self._offer_single_domains(searches[0], candidates, limit)
         return tuple(sorted(searches, key=lambda search: -search.placed))
 
@@ -155,7 +161,7 @@ class GroupSearch:
                 yield [node for node in candidates if self._domains.get(node.name) == value]
 
     def _new_search(self, nodes: Sequence[CandidateNode], limit: int) -> Backtracking:
-        """Return a search that knows the greedy placement already."""
+        """Return a search that knows the greedy placement already, unless there is a budget."""
         arrangement = self._question.arrangement
         useful_nodes = without_surplus(
             nodes, len(self._question.members), {*self._earlier(), *self._question.placed}
@@ -163,10 +169,27 @@ class GroupSearch:
         ordered_nodes = in_order_of_preference(
             useful_nodes, self._counts, self._feasibility, arrangement=arrangement, limit=limit
         )
-        start = LinkedState(usage=self._cluster.usage, placed=(0,) * len(self._kinds))
-        search = Backtracking(ordered_nodes, self._counts, self._feasibility, self._linked, start)
-        search.offer(self._greedy(ordered_nodes, arrangement, limit))
+        if self._question.budget is not None:
+            ordered_nodes = self._cheapest_first(ordered_nodes, limit)
+        search = Backtracking(ordered_nodes, self._counts, self._feasibility, self._linked)
+        if self._question.budget is None:
+            search.offer(self._greedy(ordered_nodes, arrangement, limit))
+        else:
+            search.disregard(max(self._question.missing, 1) - 1)
         return search
+
+    def _cheapest_first(
+        self, nodes: Sequence[CandidateNode], limit: int
+    ) -> tuple[CandidateNode, ...]:
+        """Return the nodes in order of the least part of the budget that a member of each kind takes."""
+
+        def price(node: CandidateNode) -> int:
+            return sum(
+                _WHOLE if amounts is None else _part(amounts, self._linked.left)
+                for amounts in self._linked.least(node, limit)
+            )
+
+        return tuple(sorted(nodes, key=price))
 
     def _greedy(
         self, nodes: Sequence[CandidateNode], arrangement: Arrangement, limit: int
@@ -255,3 +278,9 @@ class GroupSearch:
     def _cost(self) -> int:
         own = sum(search.steps for search in self._searches or ())
         return own + self._feasibility.steps + self._linked.steps
+
+
+def _part(amounts: Amounts, left: Amounts) -> int:
+    """Return the largest part of the amounts left, in millionths."""
+    parts = [_WHOLE * amount // max(1, most) for amount, most in zip(amounts, left, strict=True)]
+    return max(parts, default=0)

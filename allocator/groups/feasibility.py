@@ -25,7 +25,8 @@ class CandidateNode(NamedTuple):
     """A node that some members may use.
 
     Attributes:
-        devices: Equal for nodes on which equal numbers of members find devices.
+        devices: Equal for nodes on which equal numbers of members find devices, and take equal amounts of
+            the group's budget.
         options: The option of each kind that holds here; -1 for kinds that may not use it.
         headroom: Equal for nodes with equal resources in use.
         is_linked: True if an allocation here may matter on other nodes: devices that several nodes see, or
@@ -195,7 +196,10 @@ class Feasibility:
             for option, kind in zip(options, self._kinds, strict=True)
         )
         is_linked = key.sees_shared_pools or shares_claims
-        return CandidateNode(name, key.devices, options, headroom, is_linked)
+        devices, budget = key.devices, self._question.budget
+        if budget is not None:
+            devices = devices, budget.form(self._cluster.node_devices(name))
+        return CandidateNode(name, devices, options, headroom, is_linked)
 
     def _counts_of(self, kind: int, count: int) -> Counts:
         return tuple([count if index == kind else 0 for index in range(len(self._kinds))])

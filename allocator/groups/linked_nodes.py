@@ -4,19 +4,23 @@ Nodes are linked by pools that several of them see, and by claims of several mem
 first plan is not always the right one, so the plans that differ in what others lose are enumerated: after each plan, the
 search is repeated without one of the devices that it took from others. A plan that takes more than another one is
 never better, so none is missed, as long as a device is lost_devices as a whole.
+
+A budget of the group links all nodes. After each plan the search is repeated for one that takes less of some amount.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
+from allocator.groups.budget import Amounts, Least, covers, minus, plus
 from allocator.groups.feasibility import CandidateNode, Feasibility
 from allocator.groups.kinds import Counts, MemberKind, claims_of
 from allocator.groups.model import GroupQuestion, NodeShare
 from allocator.groups.shared_pools import is_in_shared_pool
 from allocator.groups.supply import supply_bound
+from allocator.model.amount_bound import AmountBound
 from allocator.model.devices import DeviceId, NodeDevices, reorder
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
 from allocator.model.plan import Choice, Plan
@@ -38,12 +42,14 @@ class LinkedState(msgspec.Struct, frozen=True, kw_only=True):
         allocated: The shared claims that the group has allocated.
         placed: Members of each kind that have a node.
         shares: The plans, in order.
+        taken: The amounts of the budget that they take; none without a budget.
     """
 
     usage: Usage
     placed: Counts
     allocated: Mapping[Name, ResourceClaim] = msgspec.field(default_factory=dict)
     shares: tuple[NodeShare, ...] = ()
+    taken: Amounts = ()
 
 
 class LinkedNodes:
@@ -52,6 +58,7 @@ class LinkedNodes:
     Attributes:
         steps: Cost of the searches so far.
         is_exact: False once a plan may have been missed.
+        left: The amounts of the group's budget; none without one.
     """
 
     def __init__(
@@ -67,8 +74,65 @@ class LinkedNodes:
         self._kinds = kinds
         self._shared_claims = shared_claims
         self._question = question
+        self._budget = question.budget
+        self.left: Amounts = () if self._budget is None else self._budget.left
+        self._nothing = (0,) * len(self.left)
+        self._least: dict[Hashable, Amounts | None] = {}
 
-    def states(self, state: LinkedState, node: str, counts: Counts) -> Iterator[LinkedState | None]:
+    @property
+    def has_budget(self) -> bool:
+        """Return True if members take amounts of a budget."""
+        return self._budget is not None
+
+    @property
+    def start(self) -> LinkedState:
+        """The state without a member."""
+        return LinkedState(
+            usage=self._cluster.usage, placed=(0,) * len(self._kinds), taken=self._nothing
+        )
+
+    def least(self, node: CandidateNode, limit: int | None = None) -> Least:
+        """Return the least amounts of the budget that a member of each kind takes on a node.
+
+        Args:
+            limit: The cost at which no further node is looked at, as if no member could pay; None for none.
+        """
+        amounts: list[Amounts | None] = []
+        for index, kind in enumerate(self._kinds):
+            if node.options[index] < 0:
+                amounts.append(None)
+            elif kind.shares_claims:
+                # A claim is allocated once, for whoever comes first.
+                amounts.append(self._nothing)
+            else:
+                key = node.key, index
+                if key not in self._least:
+                    if limit is not None and self.steps > limit:
+                        amounts.append(None)
+                        continue
+                    self._least[key] = self._find_least(node, index)
+                amounts.append(self._least[key])
+        return tuple(amounts)
+
+    def _find_least(self, node: CandidateNode, kind: int) -> Amounts | None:
+        counts = tuple([int(index == kind) for index in range(len(self._kinds))])
+        pending = self._cluster.resolve(claims_of(self._kinds, counts, node.name))
+        devices = self._cluster.node_devices(node.name)
+        was_exact, self.is_exact = self.is_exact, True
+        plans = [
+            plan
+            for plan in self._cheapest(devices, pending, self.start, self._nothing)
+            if plan is not None
+        ]
+        is_known, self.is_exact = self.is_exact, was_exact
+        if not is_known:
+            return self._nothing
+        amounts = [self._amounts(plan) for plan in plans]
+        return tuple(map(min, *amounts, amounts[0])) if amounts else None
+
+    def states(
+        self, state: LinkedState, node: CandidateNode, counts: Counts
+    ) -> Iterator[LinkedState | None]:
         """Yield the states after members are placed on a node; none if they do not fit.
 
         None stands for a search without a new plan, so that who counts steps can end the enumeration.
@@ -78,12 +142,12 @@ class LinkedNodes:
             node: The node.
             counts: Members of each kind; the next ones that have no node yet.
         """
-        claims = claims_of(self._kinds, counts, node, state.placed)
+        claims = claims_of(self._kinds, counts, node.name, state.placed)
         for claim in claims:
             allocated_claim = state.allocated.get(claim_name(claim))
             allocation = allocation_of(allocated_claim) if allocated_claim is not None else None
             selector = allocation.node_selector if allocation is not None else None
-            if selector is not None and not is_for(selector, self._cluster.nodes[node]):
+            if selector is not None and not is_for(selector, self._cluster.nodes[node.name]):
                 return
         waiting = [claim for claim in claims if claim_name(claim) not in state.allocated]
         members = tuple(
@@ -96,11 +160,21 @@ class LinkedNodes:
         states: Iterator[LinkedState | None] = iter((state,))
         for claim in waiting:
             if claim_name(claim) in self._shared_claims:
-                states = self._with_claims(states, node, (claim,), ())
+                states = self._with_claims(states, node.name, (claim,), (), self._nothing)
         own_claims = [claim for claim in waiting if claim_name(claim) not in self._shared_claims]
         placed = tuple([sum(pair) for pair in zip(state.placed, counts, strict=True)])
-        for after in self._with_claims(states, node, own_claims, members):
+        floor = self._floor(node, counts)
+        for after in self._with_claims(states, node.name, own_claims, members, floor):
             yield None if after is None else replace(after, placed=placed)
+
+    def _floor(self, node: CandidateNode, counts: Counts) -> Amounts:
+        """Return amounts of the budget that members take on a node at least."""
+        floor = self._nothing
+        if self._budget is not None:
+            for count, least in zip(counts, self.least(node), strict=True):
+                if count and least is not None:
+                    floor = plus(floor, tuple([count * amount for amount in least]))
+        return floor
 
     def supply_bound(
         self, counts: Counts, nodes: Sequence[CandidateNode], feasibility: Feasibility
@@ -114,6 +188,7 @@ class LinkedNodes:
         node: str,
         claims: Sequence[ResourceClaim],
         members: tuple[str, ...],
+        floor: Amounts,
     ) -> Iterator[LinkedState | None]:
         """Yield the states after claims are allocated together on a node."""
         pending = self._cluster.resolve(claims)
@@ -121,7 +196,7 @@ class LinkedNodes:
             if state is None:
                 yield None
                 continue
-            for plan in self._plans(node, pending, state.usage):
+            for plan in self._plans(node, pending, state, floor):
                 if plan is None:
                     yield None
                     continue
@@ -132,12 +207,22 @@ class LinkedNodes:
                     if claim_name(claim) in self._shared_claims:
                         allocated[claim_name(claim)] = claim
                 yield replace(
-                    state, usage=usage, allocated=allocated, shares=(*state.shares, share)
+                    state,
+                    usage=usage,
+                    allocated=allocated,
+                    shares=(*state.shares, share),
+                    taken=plus(state.taken, self._amounts(plan)),
                 )
 
-    def _plans(self, node: str, pending: PendingClaims, usage: Usage) -> Iterator[Plan | None]:
-        """Yield the plans that differ in the losses of other nodes, and None for each search without one."""
-        devices, options = self._cluster.node_devices(node), self._cluster.options
+    def _plans(
+        self, node: str, pending: PendingClaims, state: LinkedState, floor: Amounts
+    ) -> Iterator[Plan | None]:
+        """Yield the plans that differ in the losses of other nodes, and None for each search without one.
+
+        Args:
+            floor: Amounts of the budget that every plan takes.
+        """
+        devices = self._cluster.node_devices(node)
         takes_all = any(
             request.all_devices
             for requests in pending.requests
@@ -146,40 +231,94 @@ class LinkedNodes:
         )
         untried: list[frozenset[DeviceId]] = [frozenset()]
         tried: set[frozenset[DeviceId]] = set()
-        met: set[frozenset[DeviceId]] = set()
+        met: set[tuple[frozenset[DeviceId], Amounts]] = set()
         while untried:
             excluded = untried.pop()
             if excluded in tried:
                 continue
             tried.add(excluded)
             rest = _without(devices, excluded)
-            order = self._question.strategy.order(rest, usage, pending)
-            self.steps += 1
-            current_scope().meter.count(1)
-            try:
-                outcome = allocate(rest, pending, usage, options, order=order)
-            except AttemptFailed as error:
-                self.steps += error.steps
-                self.is_exact = False
+            for plan in self._cheapest(rest, pending, state, floor):
+                if plan is None:
+                    yield None
+                    continue
+                lost_devices = frozenset(
+                    choice.device.id for choice in self._choices_for_others(devices, pending, plan)
+                )
+                losses = lost_devices, self._amounts(plan)
+                is_new = losses not in met and self._question.may_give(plan)
+                yield plan if is_new else None
+                met.add(losses)
+                if lost_devices and takes_all:
+                    # Without a device, mode All would request fewer.
+                    self.is_exact = False
+                    continue
+                untried += [excluded | {device} for device in sorted(lost_devices, reverse=True)]
+
+    def _cheapest(
+        self, devices: NodeDevices, pending: PendingClaims, state: LinkedState, floor: Amounts
+    ) -> Iterator[Plan | None]:
+        """Yield the cheapest plans, each with less of some amount than any other; one plan without a budget.
+
+        None stands for a search, or for a plan that is not even searched for.
+
+        Args:
+            floor: Amounts of the budget that every plan takes.
+        """
+        if self._budget is None:
+            yield self._search(devices, pending, state.usage, ())
+            return
+        untried, tried = [minus(self.left, state.taken)], set[Amounts]()
+        plans: dict[Amounts, Plan] = {}
+        while untried:
+            left = untried.pop()
+            if left in tried or not covers(left, floor):
                 yield None
                 continue
-            self.steps += outcome.steps
-            if isinstance(outcome, BudgetExhausted):
-                self.is_exact = False
-            if not isinstance(outcome, Plan):
-                yield None
+            tried.add(left)
+            bounds = self._budget.bounds(devices, left)
+            plan = self._search(devices, pending, state.usage, bounds)
+            yield None
+            if plan is None:
                 continue
-            lost_devices = frozenset(
-                choice.device.id for choice in self._choices_for_others(devices, pending, outcome)
+            # A plan with drivers that may not give devices can hide one without them.
+            self.is_exact &= self._question.may_give(plan)
+            amounts = self._amounts(plan)
+            plans.setdefault(amounts, plan)
+            untried += [
+                (*left[:index], amount - 1, *left[index + 1 :])
+                for index, amount in enumerate(amounts)
+                if amount > floor[index]
+            ]
+        for amounts in sorted(plans):
+            if not any(other != amounts and covers(amounts, other) for other in plans):
+                yield plans[amounts]
+
+    def _search(
+        self,
+        devices: NodeDevices,
+        pending: PendingClaims,
+        usage: Usage,
+        bounds: Sequence[AmountBound],
+    ) -> Plan | None:
+        order = self._question.strategy.order(devices, usage, pending)
+        self.steps += 1
+        current_scope().meter.count(1)
+        try:
+            outcome = allocate(
+                devices, pending, usage, self._cluster.options, order=order, bounds=bounds
             )
-            is_new = lost_devices not in met and self._question.may_give(outcome)
-            yield outcome if is_new else None
-            met.add(lost_devices)
-            if lost_devices and takes_all:
-                # Without a device, mode All would request fewer.
-                self.is_exact = False
-                continue
-            untried += [excluded | {device} for device in sorted(lost_devices, reverse=True)]
+        except AttemptFailed as error:
+            self.steps += error.steps
+            self.is_exact = False
+            return None
+        self.steps += outcome.steps
+        if isinstance(outcome, BudgetExhausted):
+            self.is_exact = False
+        return outcome if isinstance(outcome, Plan) else None
+
+    def _amounts(self, plan: Plan) -> Amounts:
+        return () if self._budget is None else self._budget.amounts(plan)
 
     def _choices_for_others(
         self, devices: NodeDevices, pending: PendingClaims, plan: Plan

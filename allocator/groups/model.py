@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from allocator.groups.budget import GroupBudget
 from allocator.model.plan import Budget, Plan
 from allocator.model.requests import PendingClaims
 from allocator.nodes.node_resources import NodeResources
@@ -79,6 +80,8 @@ class GroupQuestion(msgspec.Struct, frozen=True, kw_only=True):
         earlier: Member to node of an earlier plan, which is kept while it holds.
         drivers: The drivers whose devices may be given; None for all. A node that has only a plan with
             others counts as one without devices.
+        budget: The amounts that the members may take together; None for no limit. With it, the nodes where
+            members take least come first, and no preference among nodes counts more.
     """
 
     members: tuple[GroupMember, ...]
@@ -92,6 +95,7 @@ class GroupQuestion(msgspec.Struct, frozen=True, kw_only=True):
     needs_one_domain: bool = False
     earlier: Mapping[str, str] = msgspec.field(default_factory=dict)
     drivers: frozenset[str] | None = None
+    budget: GroupBudget | None = None
 
     def may_give(self, plan: Plan) -> bool:
         """Return True if every device of a plan is of a driver that may give its devices."""

@@ -32,7 +32,7 @@ from allocator.strategies.first_fit import FIRST_FIT
 from kube.api.resource import ResourceClaim
 from kube.cel.scope import AnswersPending, BudgetSpent, evaluating, metered
 from sidecar.groups.assumptions import Assumption, assume, kept_claims, rivals_of
-from sidecar.groups.budget import ChargedPlan, charge_plan
+from sidecar.groups.budget import ChargedPlan, charge_plan, quota_budget
 from sidecar.groups.candidates import Candidate, Candidates, find_candidates, find_fault
 from sidecar.groups.places import GroupOutcome, Places
 from sidecar.groups.searches import GroupSearches, SearchKey
@@ -274,7 +274,7 @@ class _Decision:
     # --- outcomes ---------------------------------------------------------------------------------
 
     def _affordable(self, question: GroupQuestion, plan: GroupPlan) -> Places | Rejection:
-        """Return the places of a plan, as far as the group can pay them."""
+        """Return the places of a plan as far as the group can pay them, or those of another one."""
         namespace = self._request.group.namespace
         charged_plan = charge_plan(
             plan, question, namespace, self._snapshot, self._assumption.occupancy
@@ -285,7 +285,8 @@ class _Decision:
             if name not in charged_plan.unaffordable
         }
         if len(nodes) < self._needed:
-            return self._over_budget(charged_plan, len(nodes))
+            rejection = self._over_budget(charged_plan, len(nodes))
+            return rejection if question.budget is not None else self._cheaper(question, rejection)
         return Places(
             nodes=nodes,
             rejections={
@@ -294,6 +295,24 @@ class _Decision:
             },
             claims=charged_plan.claims,
         )
+
+    def _cheaper(self, question: GroupQuestion, rejection: Rejection) -> Places | Rejection:
+        """Return places that the group can pay, on other nodes or with other devices.
+
+        Args:
+            rejection: The reason that those it would get by preference are too expensive.
+        """
+        budget = quota_budget(
+            self._request.group.namespace, self._snapshot, self._assumption.occupancy
+        )
+        within_budget = replace(question, budget=budget)
+        outcome = self._search(within_budget)
+        if isinstance(outcome, GroupPlan) and outcome.nodes:
+            return self._affordable(within_budget, outcome)
+        if isinstance(outcome, GroupUndecided):
+            message = f"{rejection.message}; not decided about other devices: {outcome.why}"
+            return self._by_victims(Code.BUDGET_EXHAUSTED, message)
+        return outcome if isinstance(outcome, Rejection) else rejection
 
     def _left_over(
         self, plan: GroupPlan, charged_plan: ChargedPlan, fitting: int

@@ -41,7 +41,8 @@ class GroupSearches:
 
     def __init__(self) -> None:
         """Begin without a search."""
-        self._searches = LeastRecentlyUsed[str, _Search](MAX_SEARCHES)
+        # By group, and whether the search is one within its budget, which follows one without.
+        self._searches = LeastRecentlyUsed[tuple[str, bool], _Search](MAX_SEARCHES)
         # Groups whose search took too much time for its steps, and the steps of their next attempt.
         self._budgets = LeastRecentlyUsed[str, Budget](MAX_SEARCHES)
 
@@ -55,14 +56,14 @@ class GroupSearches:
             cluster: The cluster, with what is assumed.
             key: The circumstances now.
         """
-        earlier = self._searches.pop(uid)
+        earlier = self._searches.pop(_place(uid, key))
         if earlier is not None and earlier.cluster is cluster and earlier.key == key:
             return earlier.search
         return GroupSearch(cluster, key.question)
 
     def keep(self, uid: str, cluster: Cluster, key: SearchKey, search: GroupSearch) -> None:
         """Keep a search for the next attempt."""
-        self._searches[uid] = _Search(key, cluster, search)
+        self._searches[_place(uid, key)] = _Search(key, cluster, search)
 
     def budget(self, uid: str, budget: Budget) -> Budget:
         """Return the budget of an attempt: as given, unless that took too much time before."""
@@ -72,3 +73,7 @@ class GroupSearches:
         """Halve the steps of the next attempts, as these took too much time; return True if possible."""
         self._budgets[uid] = Budget(steps=max(MIN_STEPS, budget.steps // 2))
         return budget.steps > MIN_STEPS
+
+
+def _place(uid: str, key: SearchKey) -> tuple[str, bool]:
+    return uid, key.question.budget is not None

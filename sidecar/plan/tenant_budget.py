@@ -191,6 +191,19 @@ class TenantBudget:
         limits = [account.limit for account in self.accounts]
         return self.excesses(self._quotas.charges_of_plan(limits, plan.choices))
 
+    def left(self) -> tuple[int, ...]:
+        """Return the remaining amount of each limit, in nano-units; 0 for one that is used up."""
+        ledger, occupancy = self._quotas.ledger, self._occupancy
+        return tuple(
+            max(0, ledger.left(account, besides=occupancy.released, also=occupancy.charged))
+            for account in self.accounts
+        )
+
+    def totals(self, plan: Plan) -> tuple[int, ...]:
+        """Return the amount of each limit that the devices of a plan take, in nano-units."""
+        limits = [account.limit for account in self.accounts]
+        return tuple(charge.total for charge in self._quotas.charges_of_plan(limits, plan.choices))
+
     def bounds(self, node: NodeDevices) -> Sequence[AmountBound]:
         """Return the bounds of a search on a node that keeps within the budget."""
         return self._quotas.bounds(

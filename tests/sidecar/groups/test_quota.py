@@ -1,0 +1,312 @@
+"""Places of a group within its DeviceQuota: on other nodes, or with other devices, than without one."""
+
+from collections.abc import Iterator
+from itertools import combinations
+from random import Random
+from typing import Final, NamedTuple
+
+import pytest
+
+from allocator.model.plan import Budget
+from kube.api.resource import Device, ResourceClaim
+from sidecar.groups.decide import Attempt, decide
+from sidecar.groups.places import Places
+from sidecar.groups.searches import GroupSearches
+from sidecar.model.rejections import Code, Rejection
+from sidecar.plan.snapshot import Snapshot
+from testing.allocation.builders import attribute_of, claim, device, node, request, slice_of
+from testing.device_quotas import capacity_limit, device_limit, quota
+from testing.sidecar.groups import group_request, member
+from testing.sidecar.snapshots import snapshot
+
+NETWORK: Final = "network"
+NODES: Final = ("node-a", "node-b", "node-c")
+
+
+class Card(NamedTuple):
+    """A device: its pool, named as the node or NETWORK, its amounts, and its model."""
+
+    pool: str
+    name: str
+    memory: int
+    cores: int
+    model: str
+
+
+class Wanted(NamedTuple):
+    """The claim of a pod; an empty model takes any."""
+
+    name: str
+    devices: int
+    model: str
+
+
+class Case(NamedTuple):
+    """A group on a cluster with limits on memory, cores and the number of devices."""
+
+    cards: tuple[Card, ...]
+    pods: tuple[tuple[Wanted, ...], ...]
+    needs: int
+    limits: tuple[int, int, int]
+
+
+def random_case(seed: int) -> Case:
+    """At most 3 pods, 3 nodes and 3 devices on each; some see a device in a network, or share a claim."""
+    rng = Random(seed)
+    pools = list(NODES[: rng.choice((1, 2, 3, 3))])
+    if rng.random() < 0.2:
+        pools.append(NETWORK)
+    sizes = rng.choice(((1, 2), (1, 2, 4), (1, 3, 4)))
+    is_uniform = rng.random() < 0.3
+    cards: list[Card] = []
+    for pool in pools:
+        size = rng.choice(sizes), rng.choice(sizes)
+        for number in range(rng.randint(1, 2 if pool == NETWORK else 3)):
+            memory, cores = size if is_uniform else (rng.choice(sizes), rng.choice(sizes))
+            cards.append(Card(pool, f"gpu-{number}", memory, cores, rng.choice("xxy")))
+    shape = rng.choice((1, 1, 2)), rng.choice(("", "", "x"))
+    common = Wanted("common", 1, "")
+    has_common = rng.random() < 0.2
+    pods: list[tuple[Wanted, ...]] = []
+    for number in range(rng.choice((1, 2, 2, 3, 3))):
+        if rng.random() < 0.3:
+            shape = rng.choice((1, 1, 2)), rng.choice(("", "", "x"))
+        shared = (common,) if has_common and rng.random() < 0.7 else ()
+        is_launcher = number > 0 and rng.random() < 0.1
+        own = () if is_launcher else (Wanted(f"p{number}", *shape),)
+        pods.append((*own, *shared))
+    total = sum(wanted.devices for claims in pods for wanted in claims)
+    return Case(
+        cards=tuple(cards),
+        pods=tuple(pods),
+        needs=rng.randint(max(1, len(pods) - 1), len(pods)),
+        limits=(
+            rng.randint(1, 2 * total + 1),
+            rng.randint(total, 4 * total) if rng.random() < 0.4 else 99,
+            rng.randint(1, total + 1) if rng.random() < 0.2 else 99,
+        ),
+    )
+
+
+def world_of(case: Case) -> Snapshot:
+    """The cluster of a case."""
+    wanted_claims = {wanted.name: wanted for claims in case.pods for wanted in claims}
+    names = [name for name in NODES if any(card.pool == name for card in case.cards)]
+    memory, cores, devices = case.limits
+    return snapshot(
+        *map(_claim, wanted_claims.values()),
+        nodes=[node(name) for name in names],
+        slices=[
+            slice_of(
+                *(_device(card) for card in case.cards if card.pool == pool),
+                pool=pool,
+                **({"all_nodes": True} if pool == NETWORK else {"node": pool}),
+            )
+            for pool in dict.fromkeys(card.pool for card in case.cards)
+        ],
+        quotas=[
+            quota(
+                capacity_limit("memory", memory),
+                capacity_limit("cores", cores),
+                device_limit(devices),
+            )
+        ],
+    )
+
+
+def _device(card: Card) -> Device:
+    return device(
+        card.name,
+        attributes={"model": card.model},
+        capacity={"memory": str(card.memory), "cores": str(card.cores)},
+    )
+
+
+def _claim(wanted: Wanted) -> ResourceClaim:
+    expressions = [f'{attribute_of("model")} == "{wanted.model}"'] if wanted.model else []
+    return claim(request("gpu", *expressions, count=wanted.devices), name=wanted.name)
+
+
+def most_members(case: Case) -> int:
+    """The number of members of the largest placement within the limits, found by trying all of them."""
+    names = [name for name in NODES if any(card.pool == name for card in case.cards)]
+    best = 0
+
+    def visit(number: int, placed: int, used: frozenset[Card], common: str) -> None:
+        nonlocal best
+        best = max(best, placed)
+        if number == len(case.pods) or placed + len(case.pods) - number <= best:
+            return
+        for name in names:
+            for taken, then in _choices(case.pods[number], case.cards, used, name, common):
+                if _is_within(used | taken, case.limits):
+                    visit(number + 1, placed + 1, used | taken, then)
+        visit(number + 1, placed, used, common)
+
+    visit(0, 0, frozenset(), "")
+    return best
+
+
+def _choices(
+    claims: tuple[Wanted, ...],
+    cards: tuple[Card, ...],
+    used: frozenset[Card],
+    name: str,
+    common: str,
+) -> Iterator[tuple[frozenset[Card], str]]:
+    """Yield the cards for claims on a node, and the place of the shared claim then."""
+    if not claims:
+        yield frozenset(), common
+        return
+    wanted, rest = claims[0], claims[1:]
+    if wanted.name == "common" and common:
+        if common in {name, NETWORK}:
+            yield from _choices(rest, cards, used, name, common)
+        return
+    free = [
+        card
+        for card in cards
+        if card not in used and card.pool in {name, NETWORK} and wanted.model in {"", card.model}
+    ]
+    for chosen in combinations(free, wanted.devices):
+        then = common
+        if wanted.name == "common":
+            then = chosen[0].pool
+        for others, last in _choices(rest, cards, used | set(chosen), name, then):
+            yield frozenset(chosen) | others, last
+
+
+def _is_within(used: frozenset[Card], limits: tuple[int, int, int]) -> bool:
+    memory, cores, devices = limits
+    return (
+        sum(card.memory for card in used) <= memory
+        and sum(card.cores for card in used) <= cores
+        and len(used) <= devices
+    )
+
+
+# --- the same as trying all placements ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", range(0, 600, 50))
+def test_a_group_is_placed_where_some_placement_keeps_within_the_quota(first: int) -> None:
+    fits = 0
+    for seed in range(first, first + 50):
+        case = random_case(seed)
+        pods = [
+            member(f"p{number}", *(wanted.name for wanted in claims))
+            for number, claims in enumerate(case.pods)
+        ]
+        world = world_of(case)
+        outcome = decide(group_request(*pods, needs=case.needs), world, Attempt())
+        is_placed = isinstance(outcome, Places)
+
+        assert is_placed == (most_members(case) >= case.needs), (seed, outcome)
+        fits += is_placed
+        if isinstance(outcome, Places):
+            assert _is_within(_cards_of(outcome, case), case.limits), seed
+
+    assert 5 < fits < 45
+
+
+def _cards_of(outcome: Places, case: Case) -> frozenset[Card]:
+    by_name = {(card.pool, card.name): card for card in case.cards}
+    return frozenset(
+        by_name[choice.device.id.pool, choice.device.id.device]
+        for planned in outcome.claims.values()
+        for choice in planned.choices
+    )
+
+
+# --- single cases ----------------------------------------------------------------------------------
+
+
+def two_sizes(pods: int, most: str, *, per_node: int = 2, nodes: int = 1) -> Snapshot:
+    """Nodes with large cards, and as many with small ones behind them."""
+    sizes = {f"a{number}": "80Gi" for number in range(nodes)}
+    sizes |= {f"b{number}": "40Gi" for number in range(nodes)}
+    return snapshot(
+        *(claim(request(), name=f"p{number}") for number in range(pods)),
+        nodes=[node(name) for name in sizes],
+        slices=[
+            slice_of(
+                *(device(f"gpu-{number}", capacity={"memory": size}) for number in range(per_node)),
+                pool=name,
+                node=name,
+            )
+            for name, size in sizes.items()
+        ],
+        quotas=[quota(capacity_limit("memory", most))],
+    )
+
+
+def test_other_nodes_are_tried_where_the_first_ones_cost_too_much() -> None:
+    pods = [member(f"p{number}", f"p{number}") for number in range(2)]
+
+    outcome = decide(group_request(*pods), two_sizes(2, "80Gi"), Attempt())
+
+    assert isinstance(outcome, Places)
+    assert set(outcome.nodes.values()) == {"b0"}
+
+
+def test_a_mixture_is_found_where_the_cheap_nodes_are_too_few() -> None:
+    pods = [member(f"p{number}", f"p{number}") for number in range(12)]
+
+    outcome = decide(group_request(*pods), two_sizes(12, "640Gi", per_node=8), Attempt())
+
+    assert isinstance(outcome, Places)
+    assert sorted(outcome.nodes.values()) == ["a0"] * 4 + ["b0"] * 8
+
+
+def test_a_group_that_no_placement_keeps_within_the_quota_is_told_what_is_needed() -> None:
+    pods = [member(f"p{number}", f"p{number}") for number in range(2)]
+
+    outcome = decide(group_request(*pods), two_sizes(2, "79Gi"), Attempt())
+
+    assert isinstance(outcome, Rejection)
+    assert outcome.code is Code.EXCEEDS_DEVICE_QUOTA
+    assert "limit memory: 160Gi of memory needed, 79Gi of 79Gi of memory left" in outcome.message
+
+
+def test_what_a_large_group_would_cost_at_least_ends_the_search() -> None:
+    pods = [member(f"p{number}", f"p{number}") for number in range(256)]
+    world = two_sizes(256, "10Ti", per_node=8, nodes=100)
+
+    outcome = decide(group_request(*pods), world, Attempt())
+    too_few = decide(group_request(*pods), two_sizes(256, "9Ti", per_node=8, nodes=100), Attempt())
+
+    assert isinstance(outcome, Places)
+    assert {name[0] for name in outcome.nodes.values()} == {"b"}
+    assert isinstance(too_few, Rejection)
+    assert too_few.code is Code.EXCEEDS_DEVICE_QUOTA
+
+
+def test_a_search_within_the_quota_goes_on_with_the_next_attempt() -> None:
+    pods = [member(f"p{number}", f"p{number}") for number in range(12)]
+    world = two_sizes(12, "640Gi", per_node=8)
+    searches = GroupSearches()
+    outcomes = [decide(group_request(*pods), world, _short(searches))]
+    while isinstance(outcomes[-1], Rejection) and outcomes[-1].is_unfinished:
+        outcomes.append(decide(group_request(*pods), world, _short(searches)))
+
+    assert 1 < len(outcomes) < 60
+    assert isinstance(outcomes[-1], Places)
+
+
+def _short(searches: GroupSearches) -> Attempt:
+    return Attempt(searches=searches, budget=Budget(steps=12))
+
+
+def test_without_a_next_attempt_a_search_that_ends_is_no_answer() -> None:
+    pods = [member(f"p{number}", f"p{number}") for number in range(12)]
+
+    outcome = decide(
+        group_request(*pods),
+        two_sizes(12, "640Gi", per_node=8),
+        Attempt(budget=Budget(steps=100)),
+    )
+
+    assert isinstance(outcome, Rejection)
+    assert outcome.code is Code.BUDGET_EXHAUSTED
+    assert "DeviceQuota team, limit memory: 160Gi of memory needed, 0 of 640Gi" in outcome.message
+    assert "not decided about other devices: the search ended after" in outcome.message
