@@ -248,28 +248,14 @@ def _fitting(start: Start, classes: Collection[str], room: int) -> Start:
     return start._replace(pods=pods)
 
 
-def present_classes(
-    classes: Iterable[str], absent: Collection[str], use: DeviceUse | None = None
-) -> list[str]:
-    """Return the classes that share an amount: those that are used; without any, those that are in the cluster, or else all.
+def present_classes(classes: Iterable[str], absent: Collection[str]) -> list[str]:
+    """Return the classes that share an amount: none of those that are nowhere in the cluster, unless all are.
 
     >>> present_classes(["gpu", "share"], {"share"}), present_classes(["share"], {"share"})
     (['gpu'], ['share'])
-    >>> present_classes(["gpu", "share"], (), DeviceUse({"share": 1}))
-    ['share']
-
-    Args:
-        classes: The classes that a key may become devices of.
-        absent: The classes that are nowhere in the cluster.
-        use: The use of the namespace, with that of workloads without pods; None if it is not known.
     """
     own = list(classes)
-    used = use.class_names() if use is not None else frozenset[str]()
-    return (
-        [name for name in own if name in used]
-        or [name for name in own if name not in absent]
-        or own
-    )
+    return [name for name in own if name not in absent] or own
 
 
 def classes_of_line(
@@ -289,10 +275,10 @@ def classes_of_line(
         used: The use of the namespace; None if it is not known.
         counts_others: Those that pods get by other keys alone, and that had no limit before, get one, too.
     """
+    present = sorted(present_classes(classes, absent))
     if used is None or counts_others:
-        return sorted(present_classes(classes, absent, used.all if used else None))
+        return present
     own, others = used.of(key), used.beside({key})
-    present = sorted(present_classes(classes, absent, own))
     return [name for name in present if own.most(name) or name not in others]
 
 

@@ -55,10 +55,9 @@ def measure_lines(
             continue
         total = used if line.part is Part.TOTAL else None
         own_classes = [measure.device_class for measure in of_key]
-        use = total.of(line.key) if total else None
-        classes = present_classes(own_classes, absent, use)
+        classes = present_classes(own_classes, absent)
         # A cap holds for each device or request, whichever its class.
-        parts = divide_amount(line.amount, classes, use)
+        parts = divide_amount(line.amount, classes, total.of(line.key) if total else None)
         of_absent = ZERO if line.part is Part.TOTAL else line.amount
         divided = {**dict.fromkeys(own_classes, of_absent), **parts}
         others = total.beside({line.key}) if total else {}

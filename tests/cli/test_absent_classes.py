@@ -37,13 +37,6 @@ def cluster(*more: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [*nodes, namespace("team"), resource_quota({KEY: "3"}), *web, *more]
 
 
-def idle(*more: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The same, with that pod in another namespace: nobody requests devices beside the quota."""
-    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
-    web = workload("web", WHOLE, ["gpu-0"], kind="StatefulSet", namespace="other")
-    return [*nodes, namespace("team"), resource_quota({KEY: "3"}), *web, *more]
-
-
 PRESENT: Final = pytest.mark.parametrize(
     "more",
     [
@@ -106,26 +99,17 @@ def test_a_line_for_a_class_that_is_nowhere_is_none_to_convert(tmp_path: Path) -
 
 
 @PRESENT
-def test_a_class_that_is_somewhere_gets_its_part_where_nobody_has_any(
-    tmp_path: Path, more: Objects
-) -> None:
-    assert {NVIDIA: "1", SHARES: "2"} == added_lines(tmp_path, idle(*more))
-    assert {NVIDIA: "3"} == added_lines(tmp_path, idle())
-
-
-@PRESENT
-def test_a_class_that_is_only_elsewhere_gets_no_part(tmp_path: Path, more: Objects) -> None:
-    """A third of the line was for shares that nobody there requests."""
-    assert {NVIDIA: "3"} == added_lines(tmp_path, cluster(*more))
+def test_a_class_that_is_somewhere_gets_its_part(tmp_path: Path, more: Objects) -> None:
+    assert {NVIDIA: "2", SHARES: "1"} == added_lines(tmp_path, cluster(*more))
 
     plan = planned(tmp_path, cluster(*more), *translating(tmp_path))
 
-    assert {NVIDIA: "3"} == plan["quotaLines"]["team.gpus.yaml"]["added"]
+    assert {NVIDIA: "2", SHARES: "1"} == plan["quotaLines"]["team.gpus.yaml"]["added"]
 
 
 @pytest.mark.parametrize(
     "objects",
-    [idle()[2:], [origin("deviceclasses"), *idle()], idle()[2:4]],
+    [cluster()[2:], [origin("deviceclasses"), *cluster()], cluster()[2:4]],
     ids=["no nodes", "unreadable", "no pods"],
 )
 def test_no_class_is_missing_where_the_cluster_is_not_known(

@@ -196,12 +196,12 @@ def test_a_line_that_is_too_low_takes_no_others_from_an_early_namespace(tmp_path
     assert {"mig-0", "mig-1"} <= {node["name"] for wave in plan["waves"] for node in wave["nodes"]}
     assert ["team"] == plan["earlyQuotas"]
     lines = plan["quotaLines"]["team.gpus.yaml"]
-    assert {MIG_LINE: "2"} == lines["added"]
+    assert {MIG_LINE: "2", NVIDIA: "0"} == lines["added"]
     (file,) = (tmp_path / "plan" / "quotas").iterdir()
     assert MIG_LINE in file.read_text()
     assert SHARES not in file.read_text()
     effects = "\n".join(plan["quotaEffects"]["team.gpus.yaml"])
-    assert f"{KEY}: pods with the key 1\n" in effects
+    assert f"{KEY}: pods with the key 1, claims 0 (0 of class gpu.nvidia.com)" in effects
 
 
 @pytest.mark.parametrize(

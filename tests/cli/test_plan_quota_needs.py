@@ -209,7 +209,7 @@ def test_a_run_needs_no_more_pods_than_its_quota_allows_today(tmp_path: Path) ->
     job = cron_job(SHARE, parallelism=3)
     objects = [*nodes(), namespace("team"), *job]
 
-    assert {SHARES: "1"} == added(planned(tmp_path, [*objects, quota({KEY: "1"})]))
+    assert {SHARES: "1", NVIDIA: "0"} == added(planned(tmp_path, [*objects, quota({KEY: "1"})]))
     plan = planned(tmp_path, [*objects, quota({KEY: "1", SHARES: "0"})])
     assert f"{SHARES} of {REFERENCE} (needed 1, " in held_objects(plan)["Namespace//team"]
 
@@ -307,7 +307,7 @@ def test_lines_of_the_plan_count_before_its_wave(tmp_path: Path) -> None:
     objects = [*nodes(), namespace("team"), quota({KEY: "2"}), *web]
     plan = planned(tmp_path, objects)
     (number,) = (wave["wave"] for wave in plan["waves"] if "team" in wave["namespaces"])
-    assert {SHARES: "2"} == added(plan)
+    assert {SHARES: "2", NVIDIA: "0"} == added(plan)
     assert REFERENCE not in failed_before(tmp_path, objects, number)
     more = stateful_set("more", SHARE, ["hami-0"])
 
@@ -364,7 +364,7 @@ def test_replicas_that_a_quota_rejects_today_hold_nothing(tmp_path: Path) -> Non
 
     plan = planned(tmp_path, [*nodes(), namespace("team"), *web, quota({KEY: "1"})])
 
-    assert {SHARES: "1"} == added(plan)
+    assert {SHARES: "1", NVIDIA: "0"} == added(plan)
     assert ["team"] == moved(plan)
     text = f"StatefulSet/team/web starts no more pods today, since {KEY} of {REFERENCE} is 1; "
     assert any(note.startswith(text) for note in plan["waves"][0]["notes"])
@@ -540,7 +540,7 @@ def test_a_rollout_that_has_no_room_today_either_is_not_noted(tmp_path: Path) ->
 
     plan = planned(tmp_path, [*nodes(), namespace("team"), *web, quota({KEY: "2"})])
 
-    assert {SHARES: "2"} == added(plan)
+    assert {SHARES: "2", NVIDIA: "0"} == added(plan)
     assert not [note for wave in plan["waves"] for note in wave["notes"] if "rollouts of" in note]
 
 
@@ -864,4 +864,4 @@ def test_a_quota_is_converted_with_room_for_pods_to_come(tmp_path: Path) -> None
     result = drawbridge("quota", "convert", "--snapshot", file, "--split", "used")
 
     assert f'{SHARES}: "1"' in result.stdout
-    assert NVIDIA not in result.stdout
+    assert f'{NVIDIA}: "0"' in result.stdout

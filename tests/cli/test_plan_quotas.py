@@ -37,10 +37,10 @@ def test_claims_of_a_namespace_may_have_no_more_than_its_old_line(tmp_path: Path
 
     (source,) = read_paths([str(tmp_path / "plan" / "quotas" / "team.gpus.yaml")])
     hard = source.document["spec"]["hard"]
-    assert ("8", False) == (hard[_HAMI], _NVIDIA in hard)
+    assert ("3", "5") == (hard[_NVIDIA], hard[_HAMI])
     switch = script(tmp_path, "switch", _wave_of(plan, "team"))
     assert "limits hold for both" not in switch
-    assert f"# requests.{GPU}: pods with the key 8, claims 8 (8 of class" in switch
+    assert f"# requests.{GPU}: pods with the key 8, claims 8 (3 of class" in switch
     assert "; together 16, and 8 before" in switch
 
 
@@ -52,10 +52,9 @@ def _claims(number: int, device_class: str = "hami-core-gpu.project-hami.io") ->
 def test_claims_that_are_there_already_count_in_what_a_namespace_uses(tmp_path: Path) -> None:
     """Pods that had claims counted nowhere: their class got the rest of an equal part."""
     nodes = [plugin_node("gpu-0"), hami_node("hami-0"), hami_node("hami-1")]
-    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
-    claims = [*_claims(5), claim(request, name="whole", namespace="team")]
+    objects = [*nodes, _quota(), *workload("web", SHARE, ["hami-0"]), *_claims(5)]
 
-    plan = planned(tmp_path, [*nodes, _quota(), *workload("web", SHARE, ["hami-0"]), *claims])
+    plan = planned(tmp_path, objects)
 
     added = plan["quotaLines"]["team.gpus.yaml"]["added"]
     assert {_NVIDIA: "1", _HAMI: "7"} == added

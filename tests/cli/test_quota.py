@@ -289,7 +289,7 @@ SHARE = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "8000"}
     ("workloads", "added"),
     [
         ((deployment("a", WHOLE, 3), deployment("b", SHARE, 2)), {NVIDIA: "34", HAMI: "30"}),
-        ((deployment("a", SHARE, 1),), {HAMI: "64"}),
+        ((deployment("a", SHARE, 1),), {NVIDIA: "31", HAMI: "33"}),
         ((), {NVIDIA: "32", HAMI: "32"}),
         ((deployment("a", WHOLE, 48), deployment("b", SHARE, 32)), {NVIDIA: "48", HAMI: "16"}),
     ],

@@ -158,7 +158,7 @@ def test_pods_of_other_projects_are_use_by_which_a_line_is_divided(
     (quota,) = convert(tmp_path, [*objects, resource_quota({KEY: "4"})])["quotas"]
     answer = convert(tmp_path, [*objects, resource_quota({KEY: "3"})], "--to", "device")
 
-    assert quota["added"] == {SHARES: "4"}
+    assert quota["added"] == {NVIDIA: "0", SHARES: "4"}
     assert sorted(limits(answer).values()) == ["0", "3"]
 
 
