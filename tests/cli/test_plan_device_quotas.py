@@ -132,6 +132,22 @@ def test_pods_above_a_lowered_device_quota_hold_nothing(tmp_path: Path) -> None:
     assert TEAM not in held_objects(planned(tmp_path, objects))
 
 
+@pytest.mark.parametrize("name", ["a-percent", "z-percent"])
+@pytest.mark.parametrize("running", [1, 3])
+def test_pods_that_are_free_as_keys_are_held_by_an_exceeded_device_quota(
+    tmp_path: Path, name: str, running: int
+) -> None:
+    """Nothing was held for them, as pods above the limit wait today, too; these do not."""
+    nodes = [f"hami-{number}" for number in range(running)]
+    free = workload(name, percent(10), nodes)
+    objects = [*hami_nodes(), *team(*web(), *free), device_quota(limits=[memory("15000Mi")])]
+
+    reason = held_objects(planned(tmp_path, objects))[TEAM]
+
+    assert f"pods of Deployment/team/{name} would be stopped once it is opted in" in reason
+    assert "Deployment/team/web" not in reason
+
+
 # --- native pods ------------------------------------------------------------------------------------
 
 

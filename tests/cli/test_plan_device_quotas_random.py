@@ -153,7 +153,14 @@ def never_gets_through(own: Own, limit: Mapping[str, Any]) -> bool:
     return own.running > 0 or own.keys(limit) <= amount(limit["max"])
 
 
-@pytest.mark.parametrize("seed", range(40))
+def is_free_today(own: Own, limit: Mapping[str, Any]) -> bool:
+    """It runs, and counts for nothing but with claims."""
+    is_counted_later = own.keys(limit) == 0 < own.claims(limit) <= amount(limit["max"])
+    return own.running > 0 and is_counted_later
+
+
+# In few clusters claims of pods that count for nothing today meet an exceeded limit, as in these.
+@pytest.mark.parametrize("seed", [*range(40), 628, 1147, 1271])
 def test_claims_that_count_for_more_than_keys_alone_hold_a_namespace(
     tmp_path: Path, seed: int
 ) -> None:
@@ -174,6 +181,7 @@ def test_claims_that_count_for_more_than_keys_alone_hold_a_namespace(
     reasons = held_objects(planned(tmp_path, objects))
 
     held = {name for name in NAMESPACES if "DeviceQuota" in reasons.get(f"Namespace//{name}", "")}
+    free = {own.namespace for own in workloads if is_free_today(own, limit)}
     never = {own.namespace for own in workloads if never_gets_through(own, limit)}
     today, after = Counter[str](), Counter[str]()
     for own in workloads:
@@ -186,7 +194,10 @@ def test_claims_that_count_for_more_than_keys_alone_hold_a_namespace(
             largest = after[name] + sum(
                 max(today[other], after[other]) for other in accounts if other != name
             )
-            may_wait = fits and after[name] > today[name] and largest > amount(limit["max"])
+            if not fits:
+                assert (name in held) == (name in never | free), (limit, workloads, reasons)
+                continue
+            may_wait = after[name] > today[name] and largest > amount(limit["max"])
             assert name in never or may_wait or name not in held, (limit, workloads, reasons)
         if fits and sum(after[name] for name in accounts) > amount(limit["max"]):
             assert held & {*accounts}, (limit, workloads, reasons)

@@ -50,7 +50,8 @@ def check_stopped_pods(
     """Yield blockers for the pods of each namespace that DeviceQuotas stop with claims, and not with their keys.
 
     One namespace is opted in after the other: those of its pods that run have claims then, and those of a namespace that
-    is stopped keep their keys. A limit that is exceeded today stops no pods but those that are too large for it.
+    is stopped keep their keys. A limit that is exceeded today stops pods that are too large for it, and those of
+    workloads with keys that count for nothing in it.
 
     Args:
         workloads: The workloads of the namespaces that are to be opted in.
@@ -151,9 +152,15 @@ def _charge_claims(
         changes: The changes of namespaces before it, in nano-units.
     """
     changes = Counter(changes)
-    for entry in entries:
-        for name in entry.running:
-            changes.subtract(budgets.released_charges(name))
+    # Pods with keys that count in an exceeded limit wait today, too.
+    waits: set[tuple[str, Account]] = set()
+    for workload, running in entries:
+        keys = sum(map(budgets.released_charges, running), Counter[Account]())
+        for account, amount in keys.items():
+            if ledger.left(account) < 0:
+                waits.add((workload.key.reference, account))
+            else:
+                changes[account] -= amount
     full: dict[str, _Full] = {}
     for workload, running in entries:
         pod = next(build_pods(workload), None)
@@ -162,7 +169,7 @@ def _charge_claims(
         charges = {
             account: amount
             for account, amount in budgets.least_charges(pod).items()
-            if account.limit.is_enforced and ledger.left(account) >= 0
+            if account.limit.is_enforced and (workload.key.reference, account) not in waits
         }
         number = len(running)
         for account, amount in charges.items():
