@@ -255,7 +255,9 @@ def _merged(names_by_fix: Mapping[str, list[str]]) -> list[tuple[str, list[str]]
 
 # --- DeviceQuotas ---------------------------------------------------------------------------------
 
-_NEVER_FIX: Final = "request less, or raise the DeviceQuota"
+NEVER_LET_THROUGH: Final = "a DeviceQuota never lets these pods through: {}"
+NOT_LET_THROUGH: Final = "a DeviceQuota does not let {} through yet: {}"
+LESS_OR_MORE: Final = "request less, or raise the DeviceQuota"
 _WAIT_FIX: Final = (
     "raise the DeviceQuota, or expect them to wait; drawbridge simulate names the limit of each"
 )
@@ -303,13 +305,14 @@ def check_device_quotas(
             stopped.setdefault(place, []).append(entry)
     for (is_full, code, _), own in sorted(stopped.items(), key=lambda entry: entry[0]):
         number = sum(entry.pods for entry in own)
-        never = "a DeviceQuota never lets these pods through"
-        yet = f"a DeviceQuota does not let {count_text(number, 'pod')} through yet"
+        detail = own[0].finding.detail
+        never = NEVER_LET_THROUGH.format(detail)
+        yet = NOT_LET_THROUGH.format(count_text(number, "pod"), detail)
         evicted = EVICTED if any(entry.is_queued for entry in own) else ""
         yield Blocker(
             code=code.value,
-            message=f"{yet if is_full else never}: {own[0].finding.detail}{evicted}",
-            fix=_WAIT_FIX if is_full else _NEVER_FIX,
+            message=f"{yet if is_full else never}{evicted}",
+            fix=_WAIT_FIX if is_full else LESS_OR_MORE,
             objects=tuple(entry.reference for entry in own),
         )
 

@@ -15,7 +15,12 @@ from answers.model.cluster_state import ClusterState
 from findings.finding import Code, Finding
 from findings.text import count_text
 from kube.api.core import Pod
-from migration.assessment.blockers import Blocker
+from migration.assessment.blockers import (
+    LESS_OR_MORE,
+    NEVER_LET_THROUGH,
+    NOT_LET_THROUGH,
+    Blocker,
+)
 from migration.assessment.capacity import build_pods, build_templates
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.device_pods import pod_of
@@ -23,11 +28,8 @@ from migration.plan.checks.before import AGAIN
 from quotas.device_quotas.ledger import DeviceQuotaLedger, Excess
 from quotas.device_quotas.tenants import Account
 
-_FIX: Final = f"request less, or raise the DeviceQuota; then {AGAIN}"
-_NEVER: Final = "a DeviceQuota never lets these pods through: {}"
-_FULL: Final = (
-    "a DeviceQuota does not let {} through yet: {}; where the quota is enforced, the pod waits"
-)
+_FIX: Final = f"{LESS_OR_MORE}; then {AGAIN}"
+_FULL: Final = f"{NOT_LET_THROUGH}; where the quota is enforced, the pod waits"
 
 
 class _Moving(NamedTuple):
@@ -133,7 +135,7 @@ def _describe_never(findings: Mapping[str, Finding | None]) -> Iterator[Blocker]
         first = next(iter(by_name.values()))
         yield Blocker(
             code=code.value,
-            message=_NEVER.format(first.detail),
+            message=NEVER_LET_THROUGH.format(first.detail),
             fix=_FIX,
             objects=tuple(by_name),
         )
