@@ -18,6 +18,7 @@ from migration.quotas.resource_quotas import to_resource_quota
 from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile
 
+_COUNTED: Final = ", by the amount of {}, the line that Kubernetes counts"
 _WRITERS: Final = {
     Target.DEVICE: to_device_quota,
     Target.CORE: to_resource_quota,
@@ -56,9 +57,15 @@ def convert_to(target: Target, cluster: ConversionInput) -> list[QuotaConversion
         if target is not Target.CORE or not quota.is_core
     ]
     if target is not Target.KUEUE:
-        return [_WRITERS[target](quota, lines, missing) for quota, lines, missing in measured]
+        return [
+            _with_counted(quota, _WRITERS[target](quota, lines, missing))
+            for quota, lines, missing in measured
+        ]
     writer = KueueWriter(line for _, lines, _ in measured for line in lines)
-    conversions = [writer.write(quota, lines, missing) for quota, lines, missing in measured]
+    conversions = [
+        _with_counted(quota, writer.write(quota, lines, missing))
+        for quota, lines, missing in measured
+    ]
     return [writer.configuration, *conversions] if conversions else []
 
 
@@ -80,8 +87,21 @@ def convert_rest(
         if lines or not quota.is_core:
             rest_of_quota = msgspec.structs.replace(quota, lines=lines)
             measured = _measure(rest_of_quota, measures, cluster, counts_pods=True)
-            conversions.append(to_device_quota(rest_of_quota, *measured))
+            conversion = to_device_quota(rest_of_quota, *measured)
+            conversions.append(_with_counted(rest_of_quota, conversion))
     return conversions
+
+
+def _with_counted(quota: FoundQuota, conversion: QuotaConversion) -> QuotaConversion:
+    """Return a conversion that names the lines with the amount of another one."""
+    counted_by = {line.name: line.counted_by for line in quota.lines if line.counted_by}
+    if not counted_by:
+        return conversion
+    converted = {
+        line: f"{text}{_COUNTED.format(counted_by[line])}" if line in counted_by else text
+        for line, text in conversion.converted.items()
+    }
+    return msgspec.structs.replace(conversion, converted=converted)
 
 
 def _measure(

@@ -16,7 +16,7 @@ from kube.api.foreign_quotas import BY_TYPE, IS_PARENT, ForeignQuota, ForeignQuo
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.quantity import Quantity
-from migration.assessment.quota_amounts import InvalidAmount, read_amount
+from migration.assessment.quota_amounts import InvalidAmount, devices_fault, read_amount
 from migration.quotas.measures import Measures
 from migration.quotas.model import FoundQuota, Part, QuotaLine, free_name, name_of
 from translation.reading.claim_blind_objects import find_named_keys
@@ -93,7 +93,29 @@ def _resource_quota(
     )
     if spec.get("scopes") or spec.get("scopeSelector"):
         return replace(found_quota, dropped=dict.fromkeys(hard.names, _SCOPES))
-    return replace(found_quota, namespaces=(place,), lines=hard.lines, dropped=hard.invalid)
+    lines = tuple(_counted_lines(hard.lines, measures))
+    return replace(found_quota, namespaces=(place,), lines=lines, dropped=hard.invalid)
+
+
+def _counted_lines(lines: Iterable[QuotaLine], measures: Measures) -> Iterator[QuotaLine]:
+    """Yield the lines of a ResourceQuota, those beside a valid one that Kubernetes counts with the amount of that.
+
+    HAMi's scheduler counts `limits.` of its own pods, which are all that have amounts of devices.
+
+    Source: k8s.io/kubernetes v1.37.1, pkg/quota/v1/evaluator/core/pods.go, isExtendedResourceNameForQuota: of extended
+    resources `requests.` alone is counted.
+    """
+    own = tuple(lines)
+    counting = {
+        line.key: line
+        for line in own
+        if line.name == f"{_PREFIXES[0]}{line.key}"
+        and measures.counts_devices(line.key)
+        and not devices_fault(line.amount)
+    }
+    for line in own:
+        other = counting.get(line.key, line)
+        yield line if other is line else replace(line, amount=other.amount, counted_by=other.name)
 
 
 def _foreign_quota(

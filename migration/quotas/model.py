@@ -49,12 +49,14 @@ class QuotaLine(msgspec.Struct, frozen=True, kw_only=True):
         name: The line as its object has it, for people.
         key: The resource name or annotation by which pods request it; empty for a number of claims.
         amount: The amount in the unit of the key.
+        counted_by: Another line of the object that counts the same devices, and has the amount; empty if none does.
     """
 
     name: str
     key: str
     amount: Quantity
     part: Part = Part.TOTAL
+    counted_by: str = ""
 
 
 class FoundQuota(msgspec.Struct, frozen=True, kw_only=True):

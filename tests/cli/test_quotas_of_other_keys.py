@@ -229,6 +229,37 @@ def test_a_line_that_kubernetes_does_not_count_holds_nothing(tmp_path: Path, lim
     assert {} == held_objects(plan)
 
 
+@pytest.mark.parametrize("target", ["device", "kueue", "volcano"])
+@pytest.mark.parametrize("limit", ["0", "2", "12"])
+def test_other_kinds_have_the_amount_of_the_line_that_kubernetes_counts(
+    tmp_path: Path, target: str, limit: str
+) -> None:
+    """The smaller of both limited whole GPUs, too, uncounted under `limits.` until then."""
+    line = f"limits.{GPU}"
+
+    alone = convert(tmp_path, cluster({KEY: "8"}), "--to", target)
+    both = convert(tmp_path, cluster({KEY: "8", line: limit}), "--to", target)
+
+    documents = [
+        [entry["documents"] for entry in answer["conversions"]] for answer in (alone, both)
+    ]
+    assert documents[0] == documents[1]
+    (entry,) = (entry for entry in both["conversions"] if entry["converted"])
+    text = f", by the amount of {KEY}, the line that Kubernetes counts"
+    assert {line} == {name for name, became in entry["converted"].items() if text in became}
+    assert entry["notConvertible"] == {}
+
+
+def test_a_smaller_line_of_amounts_that_hamis_scheduler_counts_holds(tmp_path: Path) -> None:
+    """All pods with amounts are its own, so both lines count them."""
+    name = "nvidia.com/gpumem"
+    hard = {f"requests.{name}": "8000", f"limits.{name}": "4000"}
+
+    assert {"memory": "4000Mi"} == limits(
+        convert(tmp_path, [resource_quota(hard)], "--to", "device")
+    )
+
+
 # --- pods of one workload with other devices -------------------------------------------------------
 
 
