@@ -68,11 +68,10 @@ def claim_lines(plan: Plan, wave: Wave) -> Iterator[str]:
 def noted_lines(plan: Plan, wave: Wave, node: PlannedNode) -> Iterator[str]:
     """Yield the command that notes the workloads of pods with claims or device keys of a driver before a drain.
 
-    Those that the last step waits for by the plan are noted before the first drain: a way back of an aborted switch evicts
-    pods of them with devices of the plugin, too.
+    Those that the last step waits for by the plan are noted, too: a way back of an aborted switch evicts pods of them with
+    devices of the plugin, and leaves out nodes that were not drained.
     """
-    is_first = node.name == wave.nodes[-1].name
-    workloads = [workload.object for workload in _planned_workloads(plan, wave) if is_first]
+    workloads = [workload.object for workload in _planned_workloads(plan, wave)]
     if workloads or _has_leaving(plan, node):
         words = map(command, workloads)
         yield " \\\n  ".join([command("note_evicted", node.name), *words])
