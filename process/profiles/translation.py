@@ -287,7 +287,13 @@ def _keep_faults(options: TranslationOptions, profiles: Mapping[str, Profile]) -
             known_names = ", ".join(sorted(arbiter.VOCABULARIES))
             yield f"no vocabulary {printable(name)}; known are {known_names}, and resource names"
         elif owners:
-            yield f"{printable(name)} is translated by the vocabulary {owners[0]}; name that, or none"
+            meaning = options.renamed_keys.get(name)
+            stands = f", which stands for {printable(meaning)}," if meaning else ""
+            own = ", ".join(sorted(owners))
+            noun, pronoun = (
+                ("vocabulary", "that") if len(owners) == 1 else ("vocabularies", "these")
+            )
+            yield f"{printable(name)}{stands} is translated by the {noun} {own}; name {pronoun}, or none"
 
 
 def _driver_faults(options: TranslationOptions, profiles: Mapping[str, Profile]) -> Iterator[str]:

@@ -503,6 +503,29 @@ def test_renamed_replicas_stay_where_the_settings_say_what_they_mean(
     assert ["gpu-0", "gpu-1"] == sorted(node for names, _ in waves(plan) for node in names)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (GPU, " is translated by the vocabularies hami, koordinator, nvidia; name these, or none"),
+        (RENAMED, f", which stands for {GPU}, is translated by the vocabulary hami; name that"),
+    ],
+)
+def test_a_name_that_cannot_stay_is_rejected_with_all_that_translate_it(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    """The text named one vocabulary of several, and no name that the vocabulary has."""
+    renamed_keys = {RENAMED: GPU} if name == RENAMED else {}
+    file = tmp_path / "pod.yaml"
+    file.write_text(dump_yaml([namespace("team")]))
+
+    result = drawbridge(
+        "translate", "-f", file, *settings(tmp_path, name, renamedKeys=renamed_keys)
+    )
+
+    assert 2 == result.exit_code
+    assert f"translation.keep: {name}{text}" in result.stderr
+
+
 def test_a_node_of_renamed_replicas_with_a_driver_does_not_stay(tmp_path: Path) -> None:
     device = {"name": "gpu", "attributes": {"type": {"string": "gpu"}}}
     published = resource_slice(device, driver="gpu.nvidia.com", node="ts-0")
