@@ -14,7 +14,6 @@ from admission.recorded_pods import restored_document
 from answers.manifests.translate import TranslatedObject, translate_objects
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity, info
-from findings.text import join_names
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
@@ -30,6 +29,7 @@ from translation.cluster.snapshot import (
 )
 from translation.compiling.claims import Claim
 from translation.model.intents import LegacyPod
+from translation.preflight.preconditions.native_allocation import passed_through
 from translation.reading.arbiter import requests_devices
 from translation.reading.legacy_pod import OPT_OUT_LABELS, legacy_pod
 from translation.reading.workload_kinds import CUSTOM_RESOURCES
@@ -183,8 +183,8 @@ def assess_workload(
         return None
     keys = legacy.keys() if legacy is not None else frozenset()
     outcome = _outcome(result, is_unread=is_unread)
-    if is_whole and outcome in {Outcome.TRANSLATED, Outcome.LOSSY}:
-        outcome = Outcome.NATIVE
+    if is_whole and legacy is not None:
+        outcome, findings = _served_by_classes(outcome, findings, legacy, mapped_resources or {})
     if outcome in {Outcome.NATIVE, Outcome.TRANSLATED}:
         findings = tuple(finding for finding in findings if finding.code in _REMARKS)
     pod_outcome = outcome
@@ -225,14 +225,21 @@ def assess_workload(
     return msgspec.structs.replace(assessed, next_classes=names)
 
 
-def suspended_text(workloads: Iterable[AssessedWorkload]) -> str:
-    """Return the text about the workloads without pods that are suspended; empty without any."""
-    names = [workload.key.reference for workload in workloads if workload.suspended]
-    if not names:
-        return ""
-    if len(names) == 1:
-        return f"{names[0]} is suspended, and counted with no pods: once resumed, it needs free devices"
-    return f"{join_names(names)} are suspended, and counted with no pods: once resumed, they need free devices"
+def _served_by_classes(
+    outcome: Outcome,
+    findings: tuple[Finding, ...],
+    legacy: LegacyPod,
+    mapped_resources: Mapping[str, str],
+) -> tuple[Outcome, tuple[Finding, ...]]:
+    """Return the outcome and the findings of a pod that Kubernetes serves once classes map its names.
+
+    Where they do today, it serves even a pod that nothing here translates, whatever the driver of the class.
+    """
+    if outcome in {Outcome.TRANSLATED, Outcome.LOSSY}:
+        return Outcome.NATIVE, findings
+    if outcome is Outcome.REFUSED and legacy.keys() <= mapped_resources.keys():
+        return Outcome.UNKNOWN, (passed_through(legacy, mapped_resources),)
+    return outcome, findings
 
 
 def only_native_namespaces(workloads: Iterable[AssessedWorkload]) -> frozenset[str]:

@@ -1,11 +1,12 @@
-"""The outcome of a workload of another project without pods that request devices, by those of its templates. Pure."""
+"""Workloads without pods: the outcome of one of another project, by its templates, and the text on suspended ones. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from admission.native_mappings import MappableNames
+from findings.text import join_names
 from migration.assessment.outcomes import AssessedWorkload, Outcome, assess_workload
 from migration.cluster.device_pods import next_device_pods
 from migration.cluster.workloads import Workload
@@ -62,3 +63,13 @@ def assess_templates(
     worst, _ = min(assessed, key=lambda pair: _ORDER.index(pair[0].outcome))
     number = sum(number for entry, number in assessed if entry.keys == worst.keys)
     return msgspec.structs.replace(worst, pods=0, suspended=workload.is_suspended, next_pods=number)
+
+
+def suspended_text(workloads: Iterable[AssessedWorkload]) -> str:
+    """Return the text about the workloads without pods that are suspended; empty without any."""
+    names = [workload.key.reference for workload in workloads if workload.suspended]
+    if not names:
+        return ""
+    if len(names) == 1:
+        return f"{names[0]} is suspended, and counted with no pods: once resumed, it needs free devices"
+    return f"{join_names(names)} are suspended, and counted with no pods: once resumed, they need free devices"

@@ -10,7 +10,7 @@ from kube.manifests.dump import dump_yaml
 from process.profiles.translation import TranslationSettings
 from testing.builders import admit, profiles, translation_snapshot
 from testing.command import drawbridge
-from testing.documents import api_object, namespace, node, resource_slice
+from testing.documents import api_object, device_class, namespace, node, resource_slice
 from testing.migration import GPU, SHARE, hami_node, plugin_node, running_job, workload
 from testing.plan import document, held_objects, planned, waves
 
@@ -501,6 +501,32 @@ def test_renamed_replicas_stay_where_the_settings_say_what_they_mean(
     }
     assert {} == held_objects(plan)
     assert ["gpu-0", "gpu-1"] == sorted(node for names, _ in waves(plan) for node in names)
+
+
+@pytest.mark.parametrize("driver", ["a.example.com", "gpu.nvidia.com"])
+def test_replicas_that_a_class_of_another_driver_maps_are_left_to_kubernetes(
+    tmp_path: Path, driver: str
+) -> None:
+    """`check` said that they pass, and `assess` that they would be rejected: Kubernetes asks for no driver."""
+    selected = device_class(f"device.driver == '{driver}'", name="shares", extendedResourceName=MIG)
+    opted_in = namespace("team", {"drawbridge.internal/translate": "true"})
+    own_node = node("ts-0", {MIG: "16", GPU: "0"})
+    notebooks = workload("notebooks", {MIG: "1"}, ["ts-0"])
+    objects = [plugin_node("gpu-0"), own_node, opted_in, *notebooks, selected]
+    pods = tmp_path / "pods.yaml"
+    pods.write_text(dump_yaml(workload("notebooks", {MIG: "1"}, [])))
+    cluster = tmp_path / "cluster.yaml"
+
+    _, answer, _ = assess(tmp_path, objects)
+    checked = drawbridge("check", "-f", pods, "--snapshot", cluster, "-o", "json")
+
+    (own,) = (entry for entry in answer["workloads"] if entry["object"].endswith("notebooks"))
+    is_refused = {entry["severity"] for entry in json.loads(checked.stdout)["findings"]} >= {
+        "error"
+    }
+    assert is_refused is (own["outcome"] == "refused") is (driver == "gpu.nvidia.com")
+    if not is_refused:
+        assert (own["outcome"], own["codes"]) == ("unknown", ["passedThrough"])
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from findings.finding import Code
 from findings.text import count_text, join_names, printable, reference_text
 from migration.assessment.assess import Assessment
 from migration.assessment.blockers import Blocker
-from migration.assessment.outcomes import AssessedWorkload, Outcome, suspended_text
+from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.replaced_lines import replaced_text
+from migration.assessment.stopped_outcomes import suspended_text
 from migration.cluster.remaining import Remaining, remaining_texts
 from translation.cluster.component_statements import NATIVE_COSTS, Component
 

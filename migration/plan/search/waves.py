@@ -14,7 +14,8 @@ from typing import Final
 import msgspec
 
 from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.outcomes import AssessedWorkload, Outcome, suspended_text
+from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.stopped_outcomes import suspended_text
 from migration.assessment.unmoved import staying_nodes
 from migration.plan.model.plan import Held, PlannedNode
 from migration.plan.search.attempts import WaveSearch

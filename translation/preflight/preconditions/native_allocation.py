@@ -1,8 +1,9 @@
 """Leave pods untranslated if Kubernetes itself allocates their devices."""
 
+from collections.abc import Mapping
+
 from findings.finding import Code, Finding, info
 from translation.cluster.native_allocation import find_wide_mappings, is_native
-from translation.cluster.snapshot import TranslationSnapshot
 from translation.model.intents import LegacyPod
 from translation.preflight.model.inputs import PodInput, Stop
 
@@ -14,13 +15,20 @@ def stop_at_native_allocation(inputs: PodInput) -> Stop | None:
         return None
     wide_mappings = find_wide_mappings(legacy, snapshot, options)
     # Keys of pools that stay with their device plugin are told all the same.
-    return Stop((_native_finding(legacy, snapshot), *wide_mappings, *inputs.network_findings))
+    finding = passed_through(legacy, snapshot.extended_resources)
+    return Stop((finding, *wide_mappings, *inputs.network_findings))
 
 
-def _native_finding(legacy: LegacyPod, snapshot: TranslationSnapshot) -> Finding:
+def passed_through(legacy: LegacyPod, extended_resources: Mapping[str, str]) -> Finding:
+    """Return the finding on a pod with keys that classes map.
+
+    Args:
+        legacy: The pod.
+        extended_resources: Resource name to the DeviceClass that maps it.
+    """
     container = next(container for container in legacy.containers if container.limits)
     key = min(container.limits)
-    device_class = snapshot.extended_resources[key]
+    device_class = extended_resources[key]
     return info(
         Code.PASSED_THROUGH,
         container.limit_path(key),
