@@ -12,7 +12,7 @@ import msgspec
 from answers.model.cluster_state import ClusterState
 from findings.text import printable
 from kube.api.core import NAMESPACE_NAME
-from kube.api.device_quota import DeviceQuota
+from kube.api.device_quota import DeviceQuota, WhenFull
 from kube.api.ownership import owned_drivers
 from quotas.device_quotas.book import QuotaBook
 from quotas.device_quotas.ledger import Stage
@@ -132,6 +132,26 @@ def unenforced_notes(
             noun = "limits" if len(names) > 1 else "limit"
             place = f"DeviceQuota {quota.metadata.name}, {noun} {', '.join(names)}"
             yield f"{printable(place)}: {_HELD_BACK[NOBODY]}"
+
+
+def unenforced_limits(state: ClusterState) -> frozenset[tuple[str, str]]:
+    """Return quota and name of the limits without anybody to enforce them, as the controllers say.
+
+    They have not seen a quota without a status yet. Where `whenFull` is `Deny`, the webhook enforces a limit, too.
+    """
+    owned = owned_drivers(state.ownerships)
+    return frozenset(
+        (quota.metadata.name, limit.name)
+        for quota in state.quotas
+        if quota.spec.when_full is not WhenFull.DENY and _is_unenforced(quota)
+        for limit in quota.spec.limits
+        if limit.driver not in owned
+    )
+
+
+def _is_unenforced(quota: DeviceQuota) -> bool:
+    conditions = quota.status.conditions if quota.status is not None else None
+    return any((entry.type, entry.status) == (_ENFORCED, "False") for entry in conditions or ())
 
 
 def quota_usages(state: ClusterState, usage: ClusterUsage) -> tuple[QuotaUsage, ...]:

@@ -33,7 +33,6 @@ from migration.assessment.assumed import (
 )
 from migration.assessment.blockers import (
     Blocker,
-    check_device_quotas,
     check_parts,
     find_blockers,
     sliced_nodes,
@@ -53,6 +52,7 @@ from migration.assessment.capacity import (
 from migration.assessment.chart_names import find_name_changes, foreign_mappings, read_chart_names
 from migration.assessment.claim_counts import check_claim_counts
 from migration.assessment.device_lines import with_quota_lines
+from migration.assessment.device_quotas import QuotaStops, find_quota_stops
 from migration.assessment.doubled import check_doubled
 from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
 from migration.assessment.outcomes import (
@@ -101,6 +101,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         nodes: The nodes with devices.
+        notes: Facts in the form of blockers that block nothing.
         readers: Quotas, limit ranges and policies that name device keys: `Kind/namespace/name` to
             the keys.
         version: The API server's version; empty if it is not known.
@@ -124,6 +125,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     readers: Mapping[str, tuple[str, ...]]
     version: str
     unreadable: tuple[str, ...]
+    notes: tuple[Blocker, ...] = ()
     quotas_to_convert: tuple[str, ...] = ()
     quotas_left: Mapping[str, Mapping[str, str]] = {}
     replaced_lines: tuple[ReplacedLines, ...] = ()
@@ -293,6 +295,7 @@ def complete_assessment(
     staying = staying_nodes(cluster)
     legacy_nodes = {node.node for node in cluster.nodes if node.legacy}
     keys_on = legacy_keys(cluster.nodes, cluster.sliced)
+    quota_stops = find_quota_stops(cluster) if cluster.state.quotas else QuotaStops()
     blockers = (
         *check_doubled(cluster.nodes),
         *find_blockers(
@@ -311,7 +314,7 @@ def complete_assessment(
         *check_early(cluster),
         *check_parts(cluster.workloads, cluster.state.pods, cluster.sliced),
         *check_shares(cluster.workloads, cluster.version),
-        *check_device_quotas(cluster.workloads, cluster.state),
+        *quota_stops.blockers,
         *check_claim_counts((*cluster.claim_shortages, *cluster.early_shortages)),
     )
     left_namespaces = only_native_namespaces(cluster.workloads)
@@ -320,6 +323,7 @@ def complete_assessment(
         nodes=cluster.nodes,
         capacity=capacity,
         blockers=blockers,
+        notes=quota_stops.notes,
         readers={
             name: keys
             for name, keys in readers.items()

@@ -2,29 +2,16 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-from answers.cluster.budgets import Budgets
-from answers.manifests.pod_checks import EVICTED, QUEUE_NAME
-from answers.model.cluster_state import ClusterState
 from answers.model.kubernetes_version import OLDEST_KUBERNETES, format_version, parse_version
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info
 from findings.text import count_text, join_names
 from kube.api.core import Node, Pod
-from kube.api.workloads import resolve_path
-from migration.assessment.capacity import (
-    MAX_ALL_PODS,
-    Capacity,
-    build_pods,
-    build_templates,
-    pods_in_parts,
-    release_claims,
-    stay_fix,
-)
+from migration.assessment.capacity import Capacity, pods_in_parts, stay_fix
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.node_devices import NodeDevices
 from translation.vocabularies.hami.keys import NODE_REGISTER
@@ -251,102 +238,6 @@ def _merged(names_by_fix: Mapping[str, list[str]]) -> list[tuple[str, list[str]]
         return ordered
     first, *others = ordered
     return [(first[0], [*first[1], *(name for _, names in others for name in names)])]
-
-
-# --- DeviceQuotas ---------------------------------------------------------------------------------
-
-NEVER_LET_THROUGH: Final = "a DeviceQuota never lets these pods through: {}"
-NOT_LET_THROUGH: Final = "a DeviceQuota does not let {} through yet: {}"
-LESS_OR_MORE: Final = "request less, or raise the DeviceQuota"
-_WAIT_FIX: Final = (
-    "raise the DeviceQuota, or expect them to wait; drawbridge simulate names the limit of each"
-)
-
-
-class _Stopped(NamedTuple):
-    """A workload with pods that a DeviceQuota does not let through.
-
-    Attributes:
-        finding: The reason for the first of them.
-        pods: Their number.
-        is_queued: Kueue queues them.
-    """
-
-    reference: str
-    finding: Finding
-    pods: int
-    is_queued: bool
-
-
-def check_device_quotas(
-    workloads: Iterable[AssessedWorkload], state: ClusterState
-) -> Iterator[Blocker]:
-    """Yield blockers for the pods of each namespace that DeviceQuotas never let through, and for those that would wait.
-
-    Pods are charged one after the other, with the least that they can have, beside what other pods use.
-
-    Args:
-        state: The cluster; pods of the workloads do not count twice.
-    """
-    if not state.quotas:
-        return
-    moving = [workload for workload in workloads if workload.result is not None]
-    budgets = _budgets(moving, state)
-    stopped: dict[tuple[bool, Code, str], list[_Stopped]] = {}
-    left = MAX_ALL_PODS
-    for workload in moving:
-        pods = list(islice(build_pods(workload), left))
-        left -= len(pods)
-        finding, number = _charge(budgets, pods)
-        if finding is not None:
-            name, is_full = workload.key.reference, finding.code is Code.DEVICE_QUOTA_FULL
-            entry = _Stopped(name, finding, number, is_full and _is_queued(workload, pods))
-            place = (is_full, finding.code, workload.key.namespace)
-            stopped.setdefault(place, []).append(entry)
-    for (is_full, code, _), own in sorted(stopped.items(), key=lambda entry: entry[0]):
-        number = sum(entry.pods for entry in own)
-        detail = own[0].finding.detail
-        never = NEVER_LET_THROUGH.format(detail)
-        yet = NOT_LET_THROUGH.format(count_text(number, "pod"), detail)
-        evicted = EVICTED if any(entry.is_queued for entry in own) else ""
-        yield Blocker(
-            code=code.value,
-            message=f"{yet if is_full else never}{evicted}",
-            fix=_WAIT_FIX if is_full else LESS_OR_MORE,
-            objects=tuple(entry.reference for entry in own),
-        )
-
-
-def _budgets(workloads: Iterable[AssessedWorkload], state: ClusterState) -> Budgets:
-    """Return the budgets beside all that the workloads have today."""
-    templates = dict(state.templates)
-    members: set[tuple[str, str]] = set()
-    for workload in workloads:
-        templates.update(build_templates(workload))
-        members |= workload.members
-    # Pods that have moved already are charged among the others.
-    claims = release_claims(state.claims, members)
-    return Budgets(msgspec.structs.replace(state, templates=templates, claims=claims), pods=members)
-
-
-def _charge(budgets: Budgets, pods: Sequence[Pod]) -> tuple[Finding | None, int]:
-    """Charge equal pods as far as there is room; return the reason that the others are stopped, and their number."""
-    for number, pod in enumerate(pods):
-        findings = budgets.find_excesses(pod)
-        if findings:
-            never = (entry for entry in findings if entry.code is not Code.DEVICE_QUOTA_FULL)
-            return next(never, findings[0]), len(pods) - number
-        budgets.charge(pod)
-    return None, 0
-
-
-def _is_queued(workload: AssessedWorkload, pods: list[Pod]) -> bool:
-    """Return True if Kueue queues the workload, or its pods."""
-    if workload.result is not None:
-        _, labels = resolve_path(workload.result.source.document, ("metadata", "labels"))
-        if isinstance(labels, Mapping) and QUEUE_NAME in labels:
-            return True
-    return any(QUEUE_NAME in pod.labels for pod in pods[:1])
 
 
 # --- parts of devices -----------------------------------------------------------------------------

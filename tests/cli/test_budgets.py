@@ -218,28 +218,32 @@ def test_a_queue_that_evicts_pods_that_wait_is_named(label: str, tmp_path: Path)
     assert ["waitForPodsReady" in message for message in messages] == [label.startswith("kueue")]
 
 
-def blockers(tmp_path: Path, *documents: Document) -> dict[str, list[str]]:
-    """Return code to objects of the blockers of an assessment that are about quotas."""
+def quota_rows(tmp_path: Path, rows: str, *documents: Document) -> dict[str, list[str]]:
+    """Return code to objects of the blockers or notes of an assessment that are about quotas."""
     file = tmp_path / "assessed.yaml"
     file.write_text((QUOTA / "cluster.yaml").read_text() + "---\n" + dump_yaml(documents))
     answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
     return {
         blocker["code"]: blocker["objects"]
-        for blocker in answer["blockers"]
+        for blocker in answer[rows]
         if "Quota" in blocker["code"]
     }
 
 
 def test_an_assessment_names_pods_that_quotas_do_not_let_through(tmp_path: Path) -> None:
-    """One device of four is left; pods that exceed a limit by themselves use nothing up."""
+    """One device of four is left; pods that exceed a limit by themselves use nothing up.
+
+    Pods that find it full do so without a migration, too, and were blockers, while a plan held nothing.
+    """
     first, second = share("b-first", 1024), share("c-second", 1024, "vision-lab")
     never = share("a-never", 50 * 1024)
 
-    assert blockers(tmp_path, first) == {}
-    assert blockers(tmp_path, never, first, second) == {
-        "exceedsPerRequestQuota": ["Pod/vision/a-never"],
-        "deviceQuotaFull": ["Pod/vision-lab/c-second"],
-    }
+    assert quota_rows(tmp_path, "notes", first) == {}
+    all_pods = (never, first, second)
+    full = {"deviceQuotaFull": ["Pod/vision-lab/c-second"]}
+    assert quota_rows(tmp_path, "notes", *all_pods) == full
+    stopped = {"exceedsPerRequestQuota": ["Pod/vision/a-never"]}
+    assert quota_rows(tmp_path, "blockers", *all_pods) == stopped
 
 
 def test_each_namespace_has_the_amounts_of_its_own_quota(tmp_path: Path) -> None:
@@ -254,7 +258,7 @@ def test_each_namespace_has_the_amounts_of_its_own_quota(tmp_path: Path) -> None
     answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
 
     text = "a DeviceQuota does not let 1 pod through yet: DeviceQuota {}; where the quota is enforced, the pod waits"
-    rows = {tuple(entry["objects"]): entry["message"] for entry in answer["blockers"]}
+    rows = {tuple(entry["objects"]): entry["message"] for entry in answer["notes"]}
     own = "audio, limit own: 1 device needed, 0 of 2 devices left"
     other = "vision, limit gpus: 1 device needed, 0 of 4 devices left"
     assert rows["Pod/audio/b",] == text.format(own)
@@ -268,9 +272,10 @@ def test_a_pod_that_has_moved_is_assessed_once(tmp_path: Path) -> None:
     claim = yaml.load(ALLOCATED, Loader=yaml.CSafeLoader)
     claim["metadata"]["ownerReferences"] = [owner]
 
-    assert blockers(tmp_path, moved, claim) == {}
+    assert quota_rows(tmp_path, "notes", moved, claim) == {}
     other = {**claim, "metadata": {"name": "moved", "namespace": "vision"}}
-    assert blockers(tmp_path, moved, other) == {"deviceQuotaFull": ["Pod/vision/moved"]}
+    full = {"deviceQuotaFull": ["Pod/vision/moved"]}
+    assert quota_rows(tmp_path, "notes", moved, other) == full
 
 
 @pytest.mark.parametrize("label", ["kueue.x-k8s.io/queue-name", "app"])
@@ -284,10 +289,10 @@ def test_an_assessment_warns_of_a_queue_that_evicts_pods_that_wait(
 
     answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
 
-    (blocker,) = [entry for entry in answer["blockers"] if entry["code"] == "deviceQuotaFull"]
+    (note,) = [entry for entry in answer["notes"] if entry["code"] == "deviceQuotaFull"]
     text = "a DeviceQuota does not let 1 pod through yet: DeviceQuota vision, limit gpus: 1 device needed, 0 of 4 devices left"
-    assert blocker["message"].startswith(text)
-    assert ("waitForPodsReady" in blocker["message"]) == label.startswith("kueue")
+    assert note["message"].startswith(text)
+    assert ("waitForPodsReady" in note["message"]) == label.startswith("kueue")
 
 
 def test_a_pod_does_not_count_against_itself(tmp_path: Path) -> None:

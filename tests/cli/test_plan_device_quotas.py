@@ -1,12 +1,16 @@
 """Enforced DeviceQuotas in `drawbridge plan` and `verify --before`: a full one holds nothing by itself."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from kube.manifests.dump import dump_yaml
 from kube.names import QUOTA_GATE
+from testing.budgets import OWNERSHIP
+from testing.command import drawbridge
 from testing.documents import api_object, namespace
 from testing.migration import (
     GPU,
@@ -78,6 +82,34 @@ def web_with_third(change: Any, limits: Mapping[str, str] = SHARE, node: str = "
     return [*objects, change(last)]
 
 
+def assessed(tmp_path: Path, objects: Objects) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Return the blockers of an assessment about quotas, code to objects, and object to message of its notes."""
+    file = tmp_path / "assessed.yaml"
+    file.write_text(dump_yaml(objects))
+    result = drawbridge("assess", "--snapshot", file, "-o", "json")
+    answer = json.loads(result.stdout)
+    assert result.exit_code == (1 if answer["blockers"] else 0)
+    blockers = {entry["code"]: entry["objects"] for entry in answer["blockers"]}
+    notes = {name: entry["message"] for entry in answer["notes"] for name in entry["objects"]}
+    return {code: names for code, names in blockers.items() if "Quota" in code}, notes
+
+
+def unenforced(quota: dict[str, Any], reason: str = "NoGates") -> dict[str, Any]:
+    """Return a quota without anybody to enforce it, as the controllers say."""
+    condition = {
+        "type": "Enforced",
+        "status": "False",
+        "reason": reason,
+        "message": "no gates",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    return {**quota, "status": {"conditions": [condition]}}
+
+
+def notes_of(plan: Mapping[str, Any]) -> list[str]:
+    return [note for wave in plan["waves"] for note in wave["notes"]]
+
+
 def cron_job() -> dict[str, Any]:
     template = web()[0]["spec"]["template"]
     job = {
@@ -114,6 +146,26 @@ def test_a_full_device_quota_holds_no_pods_that_fit_it_today(tmp_path: Path, own
     assert ["hami-0", "hami-1", "hami-2"] == sorted(n for nodes, _ in waves(plan) for n in nodes)
 
 
+@pytest.mark.parametrize("own", FULL.values(), ids=FULL)
+def test_an_assessment_notes_a_full_device_quota_and_blocks_nothing(
+    tmp_path: Path, own: Objects
+) -> None:
+    """It was a blocker, while a plan held nothing."""
+    objects = [*hami_nodes(), *team(*own), device_quota(limits=[limit("2")])]
+
+    blockers, notes = assessed(tmp_path, objects)
+
+    text = "a DeviceQuota does not let 1 pod through yet: DeviceQuota team, limit devices: 1 device needed, 0 of 2 devices left"
+    assert {} == blockers
+    assert all(message.startswith(text) for message in notes.values())
+
+
+def test_an_assessment_names_the_pods_that_wait_for_a_device_quota_anyway(tmp_path: Path) -> None:
+    objects = [*hami_nodes(), *team(*web(), *job_that_waits()), device_quota(limits=[limit("2")])]
+
+    assert {"Job/team/train"} == assessed(tmp_path, objects)[1].keys()
+
+
 def test_a_pod_that_queues_after_the_plan_stops_no_wave(tmp_path: Path) -> None:
     """A tenant could stop the waves of an administrator by one pod."""
     others = [*hami_nodes(), device_quota(limits=[limit("2")])]
@@ -146,6 +198,42 @@ def test_pods_that_are_free_as_keys_are_held_by_an_exceeded_device_quota(
 
     assert f"pods of Deployment/team/{name} would be stopped once it is opted in" in reason
     assert "Deployment/team/web" not in reason
+
+
+# --- quotas that nobody enforces --------------------------------------------------------------------
+
+
+def test_a_device_quota_that_nobody_enforces_holds_nothing_and_is_noted(tmp_path: Path) -> None:
+    """No pod waits for it."""
+    quota = unenforced(device_quota(limits=[memory("12000Mi")]))
+    objects = [*hami_nodes(), *team(*web(percent(25))), quota]
+
+    plan = planned(tmp_path, objects)
+
+    assert {} == held_objects(plan)
+    text = "DeviceQuota team, limit memory: Enforced=False, nobody holds pods back: "
+    assert [True] == [note.startswith(text) for note in notes_of(plan) if "Enforced" in note]
+    assert ({}, {}) == assessed(tmp_path, objects)
+    number = next(wave["wave"] for wave in plan["waves"] if "team" in wave["namespaces"])
+    assert TEAM not in failed_before(tmp_path, objects, number)
+
+
+@pytest.mark.parametrize(
+    ("most", "fields", "others"),
+    [
+        ("12000Mi", {"whenFull": "Deny"}, ()),
+        ("9000Mi", {}, ()),
+        ("12000Mi", {}, (OWNERSHIP,)),
+    ],
+    ids=["the webhook denies", "above the whole limit", "the bridge owns the driver"],
+)
+def test_what_others_than_gates_stop_holds_a_namespace_without_gates(
+    tmp_path: Path, most: str, fields: Mapping[str, Any], others: Sequence[dict[str, Any]]
+) -> None:
+    quota = unenforced(device_quota(limits=[memory(most)], **fields))
+    objects = [*hami_nodes(), *team(*web(percent(25))), quota, *others]
+
+    assert "DeviceQuota team" in held_objects(planned(tmp_path, objects))[TEAM]
 
 
 # --- native pods ------------------------------------------------------------------------------------
@@ -192,8 +280,10 @@ def test_claims_above_what_keys_count_for_today_hold_their_namespace_alone(tmp_p
     quota["spec"]["namespaceSelector"] = {"matchLabels": {"tenant": "team"}}
     tenant = [*team(*web(percent(25), ["hami-0"])), *team(*others, name="other"), quota]
 
-    plan = planned(tmp_path, [*hami_nodes(), *tenant])
+    objects = [*hami_nodes(), *tenant]
+    plan = planned(tmp_path, objects)
 
+    assert {"deviceQuotaFull": ["Deployment/team/web"]} == assessed(tmp_path, objects)[0]
     held = held_objects(plan)
     assert held[TEAM].startswith("pods of Deployment/team/web would be stopped once it is opted in")
     assert "Namespace//other" not in held
@@ -236,3 +326,53 @@ def test_a_pod_to_come_that_claims_alone_would_stop_holds_its_namespace(
     objects = [*hami_nodes(), *team(*own), quota]
 
     assert is_held == (TEAM in held_objects(planned(tmp_path, objects)))
+
+
+# --- work that is started later, and rollouts --------------------------------------------------------
+
+
+def started_later(kind: str, limits: Mapping[str, str]) -> Objects:
+    """A workload without pods."""
+    if kind == "Deployment":
+        return workload("next", limits, [])
+    (job,) = running_job("next", limits, [])
+    return [{**job, "spec": {**job["spec"], "suspend": True}}]
+
+
+@pytest.mark.parametrize("kind", ["Job", "Deployment"])
+@pytest.mark.parametrize(
+    ("limits", "is_told"),
+    [(percent(90), True), ({GPU: "3", "nvidia.com/gpumem": "8000"}, False), (SHARE, False)],
+    ids=["its keys get through", "its keys do not, either", "it gets through"],
+)
+def test_work_that_claims_alone_stop_once_it_is_started_is_noted(
+    tmp_path: Path, kind: str, limits: Mapping[str, str], *, is_told: bool
+) -> None:
+    """It waited for ever after the move, without a word before."""
+    quota = device_quota(limits=[memory("30000Mi")])
+    objects = [*hami_nodes(), *team(*web(), *started_later(kind, limits)), quota]
+
+    plan = planned(tmp_path, objects)
+    blockers, notes = assessed(tmp_path, objects)
+
+    text = f"{kind}/team/next: once {'resumed' if kind == 'Job' else 'started'}, its pods would be stopped with claims, "
+    assert {} == blockers
+    assert TEAM not in held_objects(plan)
+    assert [is_told] == [any(note.startswith(text) for note in notes_of(plan))]
+    assert is_told == (f"{kind}/team/next" in notes)
+
+
+@pytest.mark.parametrize(
+    ("most", "replicas", "is_told"), [("2", 2, True), ("3", 2, False), ("4", 4, False)]
+)
+def test_a_rollout_that_finds_its_device_quota_full_is_noted(
+    tmp_path: Path, most: str, replicas: int, *, is_told: bool
+) -> None:
+    """Its new pod waited for the budget of the old ones, and switch.sh for the rollout; a note needed a ResourceQuota, too."""
+    own = web(nodes=[f"hami-{number % 3}" for number in range(replicas)])
+    objects = [*hami_nodes(), *team(*own), device_quota(limits=[limit(most)])]
+
+    notes = [note for note in notes_of(planned(tmp_path, objects)) if "rollouts of" in note]
+
+    text = "rollouts of Deployment/team/web start a pod before one ends (maxUnavailable is 0), and both count in DeviceQuota team: "
+    assert [is_told] == [any(note.startswith(text) for note in notes)]

@@ -85,6 +85,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
     """The document of `drawbridge assess -o json`.
 
     Attributes:
+        notes: Facts in the form of blockers that block nothing, such as pods that wait for a DeviceQuota anyway.
         unknown_devices: Node to the devices that its device plugins offer and that are not known, such as replicas.
         kept: Vocabularies and resource names that stay with their device plugin (`translation.keep`).
         keys_to_keep: Further such names to the workloads that move with their GPUs only if these stay.
@@ -103,6 +104,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
     capacity: CapacityDocument
     blockers: tuple[Blocker, ...]
     readers: Mapping[str, tuple[str, ...]]
+    notes: tuple[Blocker, ...] = ()
     quotas_to_convert: tuple[str, ...] = ()
     quotas_left: Mapping[str, Mapping[str, str]] = {}
     replaced_lines: tuple[ReplacedLines, ...] = ()
@@ -262,6 +264,7 @@ def build_document(
         ),
         blockers=assessment.blockers,
         readers=assessment.readers,
+        notes=assessment.notes,
         quotas_to_convert=assessment.quotas_to_convert,
         quotas_left=assessment.quotas_left,
         replaced_lines=assessment.replaced_lines,

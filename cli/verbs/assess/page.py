@@ -91,6 +91,7 @@ def format_assess_page(
             _blockers(assessment.blockers, "None."),
             element("p", f"Next: {step}") if (step := next_step(assessment)) else None,
         ),
+        section("Notes", _blockers(assessment.notes, "None.")) if assessment.notes else None,
         _quotas(assessment.quotas_to_convert, assessment.quotas_left, assessment.replaced_lines),
         _fixes(assessment.workloads),
         section(

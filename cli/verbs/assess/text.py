@@ -111,6 +111,9 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
         text = f"{stop.reason}; selector {stop.selects}: {holds}; {stop.fix}"
         yield Row(label="budgets", text=text)
     yield from _capacity(assessment)
+    for note in assessment.notes:
+        text = f"{note.message} [{note.code}]: {_some_names(note.objects)}; {note.fix}"
+        yield Row(label="note", text=text)
     for blocker in assessment.blockers:
         text = f"{blocker.message} [{blocker.code}]"
         if blocker.objects:

@@ -283,6 +283,8 @@ def with_rollouts_above_budget(
     replaced_lines: Iterable[ReplacedLines],
     workloads: Iterable[AssessedWorkload],
     groups: Mapping[str, Workload],
+    *,
+    full: Mapping[str, Collection[str]],
 ) -> Wave:
     """Return a wave with a note on the rollouts that need budget for one pod more than they have.
 
@@ -294,6 +296,7 @@ def with_rollouts_above_budget(
         replaced_lines: The lines for which DeviceQuotas count both sides.
         workloads: The cluster's workloads.
         groups: Workload to its pods and owner.
+        full: Workload to the DeviceQuotas with too little left for one pod more.
     """
     entries = tuple(replaced_lines)
     keys = {workload.key.reference: workload.keys for workload in workloads}
@@ -310,7 +313,7 @@ def with_rollouts_above_budget(
             if entry.namespace == namespace
             and any(resource_name(line) in keys.get(workload.object, ()) for line in entry.lines)
             for quota in entry.device_quotas
-        }
+        }.union(full.get(workload.object, ()))
         if quotas and workload.is_restarted and surge_pods(mapping_at(owner.document, "spec")):
             deployments.setdefault(tuple(sorted(quotas)), []).append(
                 reference_text(workload.object)

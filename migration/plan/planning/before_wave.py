@@ -15,6 +15,7 @@ from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import class_names
 from migration.assessment.chart_names import chart_mappings
 from migration.assessment.device_lines import LinesQuestion, find_device_lines
+from migration.assessment.device_quotas import check_stopped_pods
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.quota_amounts import resource_name
 from migration.assessment.replaced_lines import without_replaced_lines
@@ -23,7 +24,6 @@ from migration.plan.checks.before import AGAIN, check_before
 from migration.plan.checks.checks import ClusterView, DrainAnswer, WaveAnswer
 from migration.plan.facts.opted_in import opted_out_workloads
 from migration.plan.model.plan import RESTARTED_KINDS, Held, Plan, Wave
-from migration.plan.planning.device_quotas import check_stopped_pods
 from migration.plan.planning.mappings import planned_mappings, publishing_drivers
 from migration.plan.planning.namespaces import held_by_defects
 from migration.plan.planning.prepared import (

@@ -17,6 +17,7 @@ from migration.assessment.blockers import (
     nvidia_driver,
 )
 from migration.assessment.chart_names import without_chart_mappings
+from migration.assessment.device_quotas import check_stopped_pods
 from migration.assessment.gates import check_shares
 from migration.assessment.quota_conversion import ConvertedQuota
 from migration.cluster.evidence import cluster_uid, text_map
@@ -42,7 +43,6 @@ from migration.plan.facts.quota_files import (
     removable_lines,
     with_early_quotas,
     with_line_notes,
-    with_rollouts_above_budget,
     with_unchanged_quotas,
     with_uncounted_quotas,
     with_uncreated_surge,
@@ -71,7 +71,6 @@ from migration.plan.planning.chart_names import held_by_names, held_unused
 from migration.plan.planning.contended import with_contended
 from migration.plan.planning.cron_jobs import with_cron_jobs
 from migration.plan.planning.daemon_sets import daemon_sets_by_node
-from migration.plan.planning.device_quotas import check_stopped_pods
 from migration.plan.planning.emptied import guarded_pods, with_emptied
 from migration.plan.planning.evicted import opted_in_workloads, with_evicted
 from migration.plan.planning.free_by_kind import node_kinds, with_free_by_kind
@@ -88,6 +87,7 @@ from migration.plan.planning.prepared import (
     planned_changes,
     prepare_cluster,
 )
+from migration.plan.planning.quota_notes import with_device_quota_notes
 from migration.plan.planning.search import PreparedSearch, search_waves, with_planned_lines
 from migration.plan.planning.smaller_cards import SmallerCards
 from migration.plan.planning.strays import with_strays
@@ -180,14 +180,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         stage.opted_in,
         (
             *check_shares(prepared.cluster.workloads, question.version),
-            *check_stopped_pods(
-                [
-                    entry
-                    for entry in prepared.cluster.workloads
-                    if entry.key.namespace not in stage.opted_in
-                ],
-                prepared.cluster.state,
-            ),
+            *check_stopped_pods(prepared.cluster.workloads, prepared.cluster.state, stage.opted_in),
         ),
         prepared.cluster.unserved_next,
     )
@@ -229,7 +222,11 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         waves=waves.waves,
         opted_in=opted_in,
     )
-    noted_waves = tuple(with_line_notes(waves.waves, lines))
+    noted_waves = tuple(
+        with_device_quota_notes(
+            with_line_notes(waves.waves, lines), prepared.cluster, prepared.groups
+        )
+    )
     without_wave = with_early(without_wave, lines.early)
     changed_quotas = quotas_of_waves(quotas, waves.waves, early_quotas)
     smaller_cards = SmallerCards(waves.waves, prepared.cluster, live_nodes)
@@ -359,7 +356,6 @@ def _complete_wave(
     cluster, groups = prepared.cluster, prepared.groups
     wave = _without_started_by_others(wave, groups)
     wave = with_uncounted_quotas(wave, quotas, cluster.workloads)
-    wave = with_rollouts_above_budget(wave, cluster.replaced_lines, cluster.workloads, groups)
     wave = with_uncreated_surge(wave, cluster.claim_shortages)
     stranded = stranded_pods(wave, waves, wave.unplaced_pods, prepared.objects)
     wave = msgspec.structs.replace(wave, stranded_pods=stranded)

@@ -1,0 +1,52 @@
+"""Notes of waves on DeviceQuotas that hold nothing, and that somebody meets all the same. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from answers.cluster.quota_status import unenforced_limits, unenforced_notes
+from findings.text import reference_text
+from migration.assessment.assessed_cluster import AssessedCluster
+from migration.assessment.device_quotas import find_quota_notes
+from migration.cluster.workloads import Workload
+from migration.plan.facts.quota_files import with_rollouts_above_budget
+from migration.plan.model.plan import Wave
+
+
+def with_device_quota_notes(
+    waves: Iterable[Wave], cluster: AssessedCluster, groups: Mapping[str, Workload]
+) -> Iterator[Wave]:
+    """Yield the waves with notes on rollouts without room, on work that is started later, and on limits that nobody enforces.
+
+    Args:
+        waves: The waves with their workloads.
+        cluster: The cluster.
+        groups: Workload to its pods and owner.
+    """
+    planned = tuple(waves)
+    quota_notes = find_quota_notes(cluster.workloads, cluster.state)
+    first_notes = _unenforced(cluster, {name for wave in planned for name in wave.opted_in})
+    for number, wave in enumerate(planned):
+        later = (
+            f"{reference_text(name)}: {entry.message}: {entry.fix}"
+            for entry in quota_notes.later
+            for name in entry.objects
+            if name.split("/")[1] in wave.namespaces
+        )
+        notes = (*wave.notes, *(() if number else first_notes), *later)
+        yield with_rollouts_above_budget(
+            msgspec.structs.replace(wave, notes=notes),
+            *(cluster.replaced_lines, cluster.workloads, groups),
+            full=quota_notes.rollouts,
+        )
+
+
+def _unenforced(cluster: AssessedCluster, namespaces: set[str]) -> tuple[str, ...]:
+    """Return notes on the DeviceQuotas of some namespaces that nobody enforces."""
+    state = cluster.state
+    names = {quota for quota, _ in unenforced_limits(state)}
+    quotas = tuple(quota for quota in state.quotas if quota.metadata.name in names)
+    notes = unenforced_notes(msgspec.structs.replace(state, quotas=quotas), namespaces)
+    return tuple(
+        f"{note}; so it holds nothing here, and pods above it are let through" for note in notes
+    )
