@@ -11,7 +11,6 @@
   stays as it was settled when the pod was created.
 """
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, Protocol
@@ -282,7 +281,7 @@ def _answer_creation(creation: _Creation) -> Answer:
 
 def _answer_restored(creation: _Creation, operations: Sequence[Operation]) -> Answer:
     """Answer a pod that has its keys again: it must pass as a pod that was created with them."""
-    restored_document = apply(copy.deepcopy(creation.document), operations)
+    restored_document = apply(creation.document, operations)
     return admit_created(
         restored_document,
         convert(restored_document, Pod),
@@ -350,7 +349,7 @@ def _answer_recorded(creation: _Creation, recorded: _RecordedPod) -> Answer:
         if answer is not None:
             return answer
     undo_operations = tuple(restore_pod(creation.document, claims, recorded_limits(record)))
-    restored_document = apply(copy.deepcopy(creation.document), undo_operations)
+    restored_document = apply(creation.document, undo_operations)
     answer = _answer_legacy(creation, restored_document, restored_pod, outcome)
     if not answer.allowed:
         return answer
@@ -359,7 +358,7 @@ def _answer_recorded(creation: _Creation, recorded: _RecordedPod) -> Answer:
             answer, decision=Decision.UNTRANSLATED, operations=undo_operations
         )
     operations = (*undo_operations, *answer.operations)
-    if apply(copy.deepcopy(creation.document), operations) == creation.document:
+    if apply(creation.document, operations) == creation.document:
         # Its other keys stay beside the claims, so it has keys however often it is translated.
         return msgspec.structs.replace(answer, decision=Decision.ACCEPTED, operations=())
     return msgspec.structs.replace(answer, operations=operations)

@@ -4,7 +4,6 @@ The record is untrusted. What is checked here is that it agrees with the pod tha
 the settings; whether its keys would be translated at all is decided in `admission.pods`.
 """
 
-import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -310,7 +309,7 @@ def restored_document(
     if record is None or any(check_claims(pod, derivation.claims)):
         return None
     operations = restore_pod(document, derivation.claims, recorded_limits(record))
-    restored: Mapping[str, Any] = apply(copy.deepcopy(document), operations)
+    restored: Mapping[str, Any] = apply(document, operations)
     return restored
 
 

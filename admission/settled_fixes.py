@@ -4,7 +4,6 @@ The review of a pod ends at an amount in the wrong unit, and the review of its c
 has. The amount of the first denial is tried in both here, as `drawbridge check` does.
 """
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -120,7 +119,7 @@ def _review(
     answer = admit_created(document, pod, namespace=namespace, snapshot=snapshot, options=options)
     if answer.record is None:
         return answer.findings
-    translated = apply(copy.deepcopy(dict(document)), answer.operations)
+    translated = apply(document, answer.operations)
     view = convert(translated, Pod)
     target = Target(view=view, raw=translated, namespace=namespace)
     translation = translation_of(answer.record, view, snapshot, options)

@@ -111,12 +111,16 @@ def _restore_lists(
     """Yield the operations that undo the loss of translated entries in lists without a merge key.
 
     Args:
-        keys: Container name to the keys that its manifest has put back; none if annotations request the devices.
+        keys: Container name to the keys that its manifest has put back. Those that have none in the record have
+            their devices for annotations, if any, which stay in place.
     """
-    names = {name for name, new_names in keys.items() if new_names}
-    if not names:
-        names = {container.name for _, container in containers(old)}
-    _, derivation = read_record(old, snapshot)
+    record, derivation = read_record(old, snapshot)
+    with_keys = {part.name for part in record.containers if part.limits} if record else set()
+    names = {
+        container.name
+        for _, container in containers(old)
+        if keys.get(container.name) or container.name not in with_keys
+    }
     yield from _restore_uses(pod, old, derivation.claims, names)
     taint_keys = {key for new_names in keys.values() for key in new_names}
     # A routed pod may have that of the bridge's taint, whose key is a setting that may have changed since.

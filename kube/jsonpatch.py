@@ -48,17 +48,18 @@ def remove(path: str) -> Operation:
 
 
 def apply(document: Any, operations: Iterable[Operation]) -> Any:
-    """Apply operations to a document in place, and return it.
+    """Return a document after operations; the given one stays as it is, and shares all that they leave alone.
 
     Args:
-        document: The document as parsed from JSON: dicts, lists, texts, numbers.
+        document: The document as parsed from JSON: dicts, lists, texts, numbers. Nested at any depth.
         operations: Their values are copied, so that later operations do not change them.
 
     Raises:
-        PatchError: An operation does not apply; previous ones stay applied.
+        PatchError: An operation does not apply.
     """
+    copies: _Copies = {}
     for operation in operations:
-        document = _apply(document, operation)
+        document = _apply(document, operation, copies)
     return document
 
 
@@ -66,9 +67,11 @@ def apply(document: Any, operations: Iterable[Operation]) -> Any:
 
 _END: Final = "-"
 _DIGITS: Final = frozenset("0123456789")
+_Copies = dict[int, Any]
+"""The dicts and lists that operations may change, by id. They stay here, so that no other object gets the id."""
 
 
-def _apply(document: Any, operation: Operation) -> Any:
+def _apply(document: Any, operation: Operation, copies: _Copies) -> Any:
     op, path = operation.op, operation.path
     value = None if op == "remove" else _copy(operation.value)
     if not path:
@@ -81,7 +84,10 @@ def _apply(document: Any, operation: Operation) -> Any:
     if "~" in path:
         parts = [_unescape_part(part, path) for part in parts]
     *parents, last = parts
-    target = _parent(document, parents, path)
+    document = _own(document, copies)
+    target = document
+    for part in parents:
+        target = _own_member(target, part, path, copies)
     if type(target) is dict:
         if op != "add" and last not in target:
             raise PatchError(f"{path}: does not exist")
@@ -112,26 +118,30 @@ def _change_element(target: list[Any], op: str, last: str, value: Any, path: str
         target[index] = value
 
 
-def _parent(document: Any, parts: Iterable[str], path: str) -> Any:
-    """Return the value that the parts of a pointer lead to, unescaped."""
-    for part in parts:
-        if type(document) is dict and part in document:
-            document = document[part]  # As of most parts, so that no call is needed.
-        else:
-            document = _member(document, part, path)
-    return document
-
-
-def _member(parent: Any, part: str, path: str) -> Any:
-    """Return the member that a part of a pointer refers to, unescaped."""
+def _own_member(parent: Any, part: str, path: str, copies: _Copies) -> Any:
+    """Return the member that a part of a pointer refers to, unescaped, after its parent has its own copy of it."""
+    key: str | int = part
+    if type(parent) is list:
+        key = _index(part, path)
+    elif type(parent) is not dict:
+        raise PatchError(f"{path}: its parent does not exist")
     try:
-        if type(parent) is dict:
-            return parent[part]
-        if type(parent) is list:
-            return parent[_index(part, path)]
+        member = parent[key]
     except LookupError:
-        pass
-    raise PatchError(f"{path}: its parent does not exist")
+        raise PatchError(f"{path}: its parent does not exist") from None
+    own = _own(member, copies)
+    if own is not member:
+        parent[key] = own
+    return own
+
+
+def _own(value: Any, copies: _Copies) -> Any:
+    """Return a value that may be changed: itself if it is a copy or has no members, else a new copy."""
+    if id(value) in copies or type(value) not in {dict, list}:
+        return value
+    own = value.copy()
+    copies[id(own)] = own
+    return own
 
 
 def _unescape_part(part: str, path: str) -> str:

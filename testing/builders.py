@@ -404,7 +404,7 @@ def admit(
         snapshot=snapshot or translation_snapshot(),
         options=options or TranslationOptions(),
     )
-    after: Document = apply(copy.deepcopy(dict(document)), answer.operations)
+    after: Document = apply(document, answer.operations)
     return after, answer
 
 
@@ -424,7 +424,7 @@ def admit_update(
         options=options or TranslationOptions(),
         opted_in=opted_in,
     )
-    after: Document = apply(copy.deepcopy(dict(document)), answer.operations)
+    after: Document = apply(document, answer.operations)
     return after, answer
 
 

@@ -4,7 +4,6 @@ The decision about a pod is the webhook's own function. This module adds what fi
 pod templates in workloads, the ResourceClaimTemplates of claims, and objects of other kinds.
 """
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -282,7 +281,7 @@ def _translate_object(
     answer = admit_created(
         before, pod, namespace=namespace_of(source, namespace), snapshot=snapshot, options=options
     )
-    after = apply(copy.deepcopy(before), answer.operations)
+    after = apply(before, answer.operations)
     faulty_requests = tuple(check_untranslated_requests(pod, vocabularies))
     findings = (
         *(map(_of_created_pods, answer.findings) if path else answer.findings),
@@ -364,7 +363,7 @@ def _translate_custom(
         if answer.operations:
             # The template as it is written: one that inherits its scheduler goes on to do so.
             before = value_at(source.document, embedded.path)
-            after = apply(copy.deepcopy(before), answer.operations)
+            after = apply(before, answer.operations)
             document = replace_in(document, embedded.path, after)
     # A template elsewhere in the object is not its controller's, as far as is known.
     read_paths = [FieldPath.of(*path) for path, _ in pods]

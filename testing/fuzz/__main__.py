@@ -60,6 +60,7 @@ def _print(reports: Sequence[Report], seconds: float) -> None:
     statuses = sum((report.statuses for report in reports), Counter[str]())
     kinds = sum((report.kinds for report in reports), Counter[str]())
     costliest = {name: max(report.costliest[name] for report in reports) for name in MEASURES}
+    added = max(report.added for report in reports)
     print(
         f"fuzz: {sum(report.reviews for report in reports)} reviews, "
         f"{sum(report.again for report in reports)} of their answers reviewed again, "
@@ -67,7 +68,7 @@ def _print(reports: Sequence[Report], seconds: float) -> None:
         f"  answers  {_listed(statuses)}\n"
         f"  kinds    {_listed(kinds)}\n"
         f"{''.join(map(_shown, MEASURES, costliest.values()))}"
-        f"  memory   a call adds at most {max(report.added_mib for report in reports):.0f} MiB, "
+        f"  memory   a call adds at most {added.mib:.0f} MiB ({added.kind}), "
         f"all together {max(report.growth_mib for report in reports):.1f} MiB"
     )
 
@@ -91,7 +92,7 @@ def _failed(reports: Sequence[Report], seed: int) -> int:
     if wrong:
         print(f"fuzz: {wrong} wrong; again with SEED={seed} make fuzz")
     has_grown = any(
-        report.growth_mib > MAX_GROWTH_MIB or report.added_mib > MAX_ADDED_MIB for report in reports
+        report.growth_mib > MAX_GROWTH_MIB or report.added.mib > MAX_ADDED_MIB for report in reports
     )
     if has_grown:
         print(

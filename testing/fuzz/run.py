@@ -65,6 +65,13 @@ class Costliest(msgspec.Struct, frozen=True, kw_only=True, order=True):
     kind: str = ""
 
 
+class Largest(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """The call that added most memory while it was answered."""
+
+    mib: float = 0.0
+    kind: str = ""
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """A call that was answered wrongly.
 
@@ -92,7 +99,7 @@ class Report(msgspec.Struct, kw_only=True):
         default_factory=lambda: dict.fromkeys(MEASURES, Costliest())
     )
     growth_mib: float = 0.0
-    added_mib: float = 0.0
+    added: Largest = Largest()
     failures: list[Failure] = msgspec.field(default_factory=list)
     complaints: int = 0
 
@@ -262,7 +269,8 @@ async def _ask(stand: Stand, call: Call, report: Report) -> Answer | None:
     _forget_peak()
     before_mib = _status_mib("VmRSS")
     answer = await _answer(stand, call)
-    report.added_mib = max(report.added_mib, _status_mib("VmHWM") - before_mib)
+    added = Largest(mib=_status_mib("VmHWM") - before_mib, kind=call.kind)
+    report.added = max(report.added, added)
     return answer
 
 

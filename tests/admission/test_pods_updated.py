@@ -148,6 +148,23 @@ def test_a_second_apply_leaves_a_pod_whose_annotations_request_devices(
     assert admit_update(live, live, options)[1].decision is Decision.UNTOUCHED
 
 
+def test_a_second_review_restores_no_more_than_the_first() -> None:
+    """Without its keys, a container has dropped its claims for the API server to refuse."""
+    manifest = pod(gpus(1, mem=1000, name="a"), gpus(1, mem=1000, name="b"))
+    manifest["metadata"]["annotations"] = {"nvidia.com/use-gputype": "A100"}
+    live, _ = admit(manifest)
+    update = with_changes(live)
+    del update["spec"]["containers"][0]["resources"]["claims"]
+    update["spec"]["containers"][1] = manifest["spec"]["containers"][1]
+
+    after, answer = admit_update(update, live)
+    again, second_answer = admit_update(after, live)
+
+    assert answer.decision is Decision.STRIPPED
+    assert after["spec"]["containers"][1] == live["spec"]["containers"][1]
+    assert (second_answer.decision, again) == (Decision.UNTOUCHED, after)
+
+
 @pytest.mark.parametrize("resources", [{}, {"resources": None}, {"resources": {}}])
 def test_a_pod_that_is_replaced_by_its_manifest_keeps_its_claims(resources: Document) -> None:
     live, _ = admit(OF_KAI, None, KAI)

@@ -55,3 +55,13 @@ def test_a_pod_with_other_faults_keeps_its_denial() -> None:
 def test_a_spent_budget_ends_it() -> None:
     with evaluating(meter=Meter(is_over=lambda: True)), pytest.raises(BudgetSpent):
         settled(denial())
+
+
+def test_a_pod_with_deeply_nested_fields_of_others_is_settled() -> None:
+    """JSON can be parsed at more levels than Python can copy: fuzz met an internal error."""
+    nested: list[Any] = []
+    for _ in range(800):
+        nested = [nested]
+    document = DOCUMENT | {"example.com/nested": nested}
+
+    assert settled(denial(), document) == settled(denial())

@@ -76,3 +76,23 @@ def test_an_added_value_is_copied() -> None:
 
     assert after == {"a": {"list": [1]}}
     assert value == {"list": []}
+
+
+def test_the_given_document_stays_as_it_is() -> None:
+    document = {"a": {"b": [1, {"c": 2}]}, "d": {"e": 3}}
+
+    after = apply(document, [add("/a/b/1/c", 4), remove("/a/b/0"), add("/a/f", 5)])
+
+    assert after == {"a": {"b": [{"c": 4}], "f": 5}, "d": {"e": 3}}
+    assert document == {"a": {"b": [1, {"c": 2}]}, "d": {"e": 3}}
+    assert after["d"] is document["d"]
+
+
+def test_a_part_that_came_from_another_place_is_copied_before_it_changes() -> None:
+    document: dict[str, Any] = {"a": {"b": {}}, "c": {}}
+    shared = document["a"]
+
+    after = apply(document, [add("/a/b/d", 1), remove("/a"), add("/a", shared), add("/a/b/e", 2)])
+
+    assert after == {"a": {"b": {"e": 2}}, "c": {}}
+    assert document == {"a": {"b": {}}, "c": {}}
