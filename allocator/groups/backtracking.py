@@ -8,7 +8,8 @@ Branches that contain no better placement are cut:
 * dominated numbers: on a node that is linked to no other, only maximal numbers are tried;
 * memoisation: whatever was placed before, the same rest fails on the same nodes;
 * bounds: the members of each kind that the nodes after it could take if they had no others, the devices
-  that several nodes see (`supply`), and the members that a budget lasts for (`budget`).
+  that several nodes see (`supply`), and the members that a budget lasts for on the places that are charged
+  least (`budget`).
 
 Nodes that are linked come first, and all of their plans are tried (`linked_nodes`); with a budget of the group, those of
 all nodes. The search can be continued where its steps have ended it. The terms are those of docs/search.md.
@@ -18,7 +19,13 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from allocator.groups.budget import Amounts, Least, least_of_both, minus, most_payable
+from allocator.groups.budget import (
+    Amounts,
+    KindCharges,
+    joined_charges,
+    minus,
+    most_payable,
+)
 from allocator.groups.feasibility import (
     CandidateNode,
     Feasibility,
@@ -106,7 +113,8 @@ class Backtracking:
         self._bounds: list[Counts] = [(0,) * len(counts)]
         self._supply = self._total
         # The least that members take of the budget on the last nodes, first on none of them, then on one.
-        self._least: list[Least] = [(None,) * len(counts)]
+        nowhere: KindCharges = ((),) * len(linked.left)
+        self._charges: list[tuple[KindCharges, ...]] = [(nowhere,) * len(counts)]
         self._failed: set[tuple[int, Counts, Amounts]] = set()
         self._stack: list[_Frame] | None = None
 
@@ -225,8 +233,8 @@ class Backtracking:
         """Return a number of members that the budget lasts for at most, on the nodes from a position on."""
         if not self._linked.has_budget:
             return sum(counts)
-        least = self._least[len(self._nodes) - position]
-        return most_payable(counts, least, minus(self._linked.left, amounts))
+        charges = self._charges[len(self._nodes) - position]
+        return most_payable(counts, charges, minus(self._linked.left, amounts))
 
     def _is_independent(self, position: int) -> bool:
         return position < len(self._nodes) and not self._nodes[position].is_linked
@@ -243,13 +251,28 @@ class Backtracking:
             ]
             sums = map(sum, zip(self._bounds[-1], most, strict=True))
             if self._linked.has_budget:
-                self._least.append(least_of_both(self._least[-1], self._linked.least(node)))
+                self._charges.append(self._charges_with(node, most))
             self._bounds.append(tuple(map(min, self._counts, sums)))
             if len(self._bounds) > len(self._nodes) and self._nodes[0].is_linked:
                 self._supply = self._linked.supply_bound(
                     self._counts, self._nodes, self._feasibility
                 )
         return True
+
+    def _charges_with(self, node: CandidateNode, most: Sequence[int]) -> tuple[KindCharges, ...]:
+        """Return the charges of each kind on one node more.
+
+        Args:
+            most: The members of each kind that the node takes if it has no others.
+        """
+        return tuple(
+            [
+                joined_charges(charges, self._linked.charges(node, kind, number), count)
+                for kind, (charges, number, count) in enumerate(
+                    zip(self._charges[-1], most, self._counts, strict=True)
+                )
+            ]
+        )
 
 
 def without_surplus(

@@ -4,7 +4,9 @@ So a budget links all nodes, as devices do that several of them see: of the plan
 least (`linked_nodes`), and the search is cut where the members that are left cannot keep within it.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Protocol
 
 from allocator.model.amount_bound import AmountBound
@@ -15,6 +17,10 @@ Amounts = tuple[int, ...]
 """One number for each limit of a budget, not negative."""
 Least = tuple[Amounts | None, ...]
 """The least amounts that a member of each kind takes; None for a kind that fits nowhere."""
+Charges = tuple[tuple[int, int], ...]
+"""Amounts of one limit in ascending order, each with the number of members that take so much at least."""
+KindCharges = tuple[Charges, ...]
+"""The charges of a kind, for each limit."""
 
 
 class GroupBudget(Protocol):
@@ -48,41 +54,66 @@ class GroupBudget(Protocol):
         ...
 
 
-def most_payable(counts: Sequence[int], least: Least, left: Amounts) -> int:
+def most_payable(counts: Sequence[int], charges: Sequence[KindCharges], left: Amounts) -> int:
     """Return an upper bound on the members that a budget lasts for.
 
     Args:
         counts: Members of each kind.
+        charges: The charges of each kind, of as many members as there are places.
         left: The amounts that may be taken.
 
-    >>> most_payable((2, 3), ((40,), (10,)), (70,))
+    >>> most_payable((2, 3), ((((40, 9),),), (((10, 9),),)), (70,))
     4
-    >>> most_payable((2, 3), (None, (10,)), (70,))
+    >>> most_payable((2, 3), (((),), (((10, 1), (30, 9)),)), (70,))
     3
     """
-    members = [
-        (amounts, count)
-        for amounts, count in zip(least, counts, strict=True)
-        if amounts is not None
-    ]
-    most = sum(count for _, count in members)
+    most = sum(counts)
     for index, amount in enumerate(left):
         number, rest = 0, amount
-        for charge, count in sorted((amounts[index], count) for amounts, count in members):
+        for charge, count in sorted(
+            charge
+            for of_kind, members in zip(charges, counts, strict=True)
+            for charge in _first(of_kind[index], members)
+        ):
             payable = min(count, rest // charge) if charge else count
             number, rest = number + payable, rest - payable * charge
+            if payable < count:
+                break
         most = min(most, number)
     return most
 
 
-def least_of_both(first: Least, second: Least) -> Least:
-    """Return the least amounts of each kind on the nodes of either."""
+def marginal_charges(totals: Sequence[Amounts], limits: int) -> KindCharges:
+    """Return the charges of members on a node, from the totals of one of them, of two and so on.
+
+    >>> marginal_charges(((40,), (80,), (160,)), 1)
+    (((40, 2), (80, 1)),)
+    """
+    charges: list[Charges] = []
+    for index in range(limits):
+        amounts = [0, *(total[index] for total in totals)]
+        numbers = Counter(after - before for before, after in pairwise(amounts))
+        charges.append(tuple(sorted(numbers.items())))
+    return tuple(charges)
+
+
+def joined_charges(first: KindCharges, second: KindCharges, members: int) -> KindCharges:
+    """Return the smallest charges of both, of no more members than there are."""
     return tuple(
         [
-            right if left is None else left if right is None else tuple(map(min, left, right))
+            tuple(_first(sorted((Counter(dict(left)) + Counter(dict(right))).items()), members))
             for left, right in zip(first, second, strict=True)
         ]
     )
+
+
+def _first(charges: Iterable[tuple[int, int]], members: int) -> Iterator[tuple[int, int]]:
+    """Yield the first charges, of a number of members."""
+    for charge, count in charges:
+        if members <= 0:
+            return
+        yield charge, min(count, members)
+        members -= count
 
 
 def plus(first: Amounts, second: Amounts) -> Amounts:

@@ -9,12 +9,21 @@ A budget of the group links all nodes. After each plan the search is repeated fo
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
-from allocator.groups.budget import Amounts, Least, covers, minus, plus
+from allocator.groups.budget import (
+    Amounts,
+    KindCharges,
+    Least,
+    covers,
+    marginal_charges,
+    minus,
+    plus,
+)
 from allocator.groups.feasibility import CandidateNode, Feasibility
 from allocator.groups.kinds import Counts, MemberKind, claims_of
 from allocator.groups.model import GroupQuestion, NodeShare
@@ -32,6 +41,13 @@ from allocator.search.results import allocations, share_ids
 from allocator.search.search import allocate
 from kube.api.resource import ResourceClaim, ResourceClaimStatus
 from kube.cel.scope import current_scope
+
+_MOST_SEARCHED: Final = 16
+"""Members of one kind on a node whose least amount is searched for; further ones count with that of one alone."""
+_NARROWING_STEPS: Final = 20_000
+"""Steps of all of these searches, a tenth of those of a decision."""
+_MOST_PLANS: Final = 8
+"""Plans of these members that are compared; devices of which less is taken come first in each."""
 
 
 class LinkedState(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +94,9 @@ class LinkedNodes:
         self.left: Amounts = () if self._budget is None else self._budget.left
         self._nothing = (0,) * len(self.left)
         self._least: dict[Hashable, Amounts | None] = {}
+        # Of one member on a node of a class, of two and so on.
+        self._totals: dict[Hashable, tuple[Amounts, ...]] = {}
+        self._narrowing_steps = 0
 
     @property
     def has_budget(self) -> bool:
@@ -130,6 +149,97 @@ class LinkedNodes:
         amounts = [self._amounts(plan) for plan in plans]
         return tuple(map(min, *amounts, amounts[0])) if amounts else None
 
+    def charges(self, node: CandidateNode, kind: int, most: int) -> KindCharges:
+        """Return the least charges of members of one kind on a node.
+
+        Args:
+            kind: The index of the kind.
+            most: The members of the kind that the node takes if it has no others.
+        """
+        return marginal_charges(self._totals_of(node, kind, most)[:most], len(self.left))
+
+    def _totals_of(self, node: CandidateNode, kind: int, most: int) -> tuple[Amounts, ...]:
+        """Return amounts that one member takes at least, two members together and so on; none if one cannot pay."""
+        key = node.key, kind
+        totals = self._totals.get(key, ())
+        if len(totals) < most:
+            of_one = self.least(node)[kind]
+            if of_one is None:
+                return ()
+            by_limit = [
+                self._totals_of_limit(node, kind, most, index, amount)
+                for index, amount in enumerate(of_one)
+            ]
+            totals = self._totals[key] = tuple(zip(*by_limit, strict=True))
+        return totals
+
+    def _totals_of_limit(
+        self, node: CandidateNode, kind: int, most: int, index: int, of_one: int
+    ) -> list[int]:
+        """Return the totals of one limit: two members take at least as much as one and one."""
+        equal = [number * of_one for number in range(1, most + 1)]
+        is_equal = most == 1 or (
+            equal[-1] <= self.left[index]
+            and self._least_above(node, kind, most, index, equal[-1]) == equal[-1]
+        )
+        if is_equal:
+            return equal
+        totals = equal[:1]
+        for number in range(2, most + 1):
+            least = totals[-1] + of_one
+            if number <= _MOST_SEARCHED and self._narrowing_steps < _NARROWING_STEPS:
+                least = self._least_above(node, kind, number, index, least)
+            totals.append(least)
+        return totals
+
+    def _least_above(
+        self, node: CandidateNode, kind: int, number: int, index: int, least: int
+    ) -> int:
+        """Return the least amount of one limit that members of one kind take together, as far as is known.
+
+        Args:
+            number: The number of members.
+            least: An amount that they take at least.
+        """
+        if self._kinds[kind].shares_claims or least > self.left[index]:
+            return least  # A claim is allocated once, for whoever comes first.
+        counts = tuple([number if place == kind else 0 for place in range(len(self._kinds))])
+        pending = self._cluster.resolve(claims_of(self._kinds, counts, node.name))
+        bound = self.left[index]
+        for _ in range(_MOST_PLANS):
+            amount = self._taken_within(node, pending, index, bound)
+            if amount is None:
+                return bound + 1
+            if amount <= least:
+                return least
+            bound = amount - 1
+        return least
+
+    def _taken_within(
+        self, node: CandidateNode, pending: PendingClaims, index: int, bound: int
+    ) -> int | None:
+        """Return the amount of one limit that claims take, hardly more than they have to; None if there is no plan.
+
+        It is 0 where that is not known.
+        """
+        assert self._budget is not None
+        devices = self._cluster.node_devices(node.name)
+        left = (*self.left[:index], bound, *self.left[index + 1 :])
+        bounds = self._budget.bounds(devices, left)
+        amounts = bounds[index].amounts
+        order = sorted(
+            range(len(devices.devices)),
+            key=lambda place: amounts.get(devices.devices[place].id, 0),
+        )
+        was_exact, self.is_exact = self.is_exact, True
+        before = self.steps
+        plan = self._search(devices, pending, self._cluster.usage, bounds, order)
+        self._narrowing_steps += self.steps - before
+        is_known, self.is_exact = self.is_exact, was_exact
+        if not is_known:
+            return 0
+        return None if plan is None else self._amounts(plan)[index]
+
     def states(
         self, state: LinkedState, node: CandidateNode, counts: Counts
     ) -> Iterator[LinkedState | None]:
@@ -171,9 +281,9 @@ class LinkedNodes:
         """Return amounts of the budget that members take on a node at least."""
         floor = self._nothing
         if self._budget is not None:
-            for count, least in zip(counts, self.least(node), strict=True):
-                if count and least is not None:
-                    floor = plus(floor, tuple([count * amount for amount in least]))
+            for kind, count in enumerate(counts):
+                totals = self._totals_of(node, kind, count) if count else ()
+                floor = plus(floor, totals[count - 1]) if totals else floor
         return floor
 
     def supply_bound(
@@ -300,8 +410,10 @@ class LinkedNodes:
         pending: PendingClaims,
         usage: Usage,
         bounds: Sequence[AmountBound],
+        order: Sequence[int] | None = None,
     ) -> Plan | None:
-        order = self._question.strategy.order(devices, usage, pending)
+        if order is None:
+            order = self._question.strategy.order(devices, usage, pending)
         self.steps += 1
         current_scope().meter.count(1)
         try:

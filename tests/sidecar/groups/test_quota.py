@@ -281,6 +281,49 @@ def test_what_a_large_group_would_cost_at_least_ends_the_search() -> None:
     assert too_few.code is Code.EXCEEDS_DEVICE_QUOTA
 
 
+def in_sizes(pods: int, most: int, *sizes: int, nodes: int) -> Snapshot:
+    """Equal nodes with cards of different sizes, in Gi."""
+    return snapshot(
+        *(claim(request(), name=f"p{number}") for number in range(pods)),
+        nodes=[node(f"n{number}") for number in range(nodes)],
+        slices=[
+            slice_of(
+                *(
+                    device(f"gpu-{place}", capacity={"memory": f"{size}Gi"})
+                    for place, size in enumerate(sizes)
+                ),
+                pool=f"n{number}",
+                node=f"n{number}",
+            )
+            for number in range(nodes)
+        ],
+        quotas=[quota(capacity_limit("memory", f"{most}Gi"))],
+    )
+
+
+@pytest.mark.parametrize(
+    ("pods", "sizes", "nodes", "least"),
+    [
+        pytest.param(24, (40, 80), 16, 16 * 40 + 8 * 80, id="one small card on each node"),
+        pytest.param(20, (10, 20, 40, 80), 10, 10 * 10 + 10 * 20, id="four sizes"),
+        pytest.param(30, (80, 40, 40, 80), 10, 20 * 40 + 10 * 80, id="two small cards of four"),
+    ],
+)
+def test_a_group_that_costs_too_much_on_any_nodes_is_turned_away_soon(
+    pods: int, sizes: tuple[int, ...], nodes: int, least: int
+) -> None:
+    """A bound by the cheapest card alone took up to 200,000 steps, and ended without an answer."""
+    members = [member(f"p{number}", f"p{number}") for number in range(pods)]
+    soon = Attempt(budget=Budget(steps=3_000))
+
+    outcome = decide(group_request(*members), in_sizes(pods, least - 1, *sizes, nodes=nodes), soon)
+    placed = decide(group_request(*members), in_sizes(pods, least, *sizes, nodes=nodes), soon)
+
+    assert isinstance(outcome, Rejection)
+    assert outcome.code is Code.EXCEEDS_DEVICE_QUOTA
+    assert isinstance(placed, Places)
+
+
 def test_a_search_within_the_quota_goes_on_with_the_next_attempt() -> None:
     pods = [member(f"p{number}", f"p{number}") for number in range(12)]
     world = two_sizes(12, "640Gi", per_node=8)
