@@ -90,9 +90,13 @@ class GroupSearch:
                 if search.placed >= max(needed, 1):
                     enough.append(search)
                     break
-        # The groups that get by with fewer members have the more of them the better, but not at any cost.
-        for search in enough[:1]:
-            search.run(total, min(limit, self._cost() + budget.steps // _IMPROVEMENT))
+        # The groups that get by with fewer members have the more of them the better, but not at any cost: in the
+        # place that has room for those that are needed, or in another one.
+        if enough:
+            improvement_limit = min(limit, self._cost() + budget.steps // _IMPROVEMENT)
+            for search in (enough[0], *self._searches):
+                if max(other.placed for other in self._searches) < total:
+                    search.run(total, improvement_limit)
         best = max(self._searches, key=lambda search: search.placed, default=None)
         plan = self._plan(best) if best is not None else self._empty_plan()
         if len(plan.nodes) >= needed:

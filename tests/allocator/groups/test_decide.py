@@ -368,6 +368,25 @@ def test_the_rack_is_that_of_the_members_which_are_placed() -> None:
     assert chosen == {"pod-0": "node-b"}
 
 
+def test_another_rack_with_room_for_more_than_the_minimum_is_preferred() -> None:
+    """By preference the first pod takes the device that the second one needs, so both racks had room for one."""
+    model = attribute_of("model")
+    slices = [
+        slice_of(device("gpu", attributes={"model": name}), pool=pool)
+        for pool, name in (("node-a", "x"), ("node-b", "y"), ("node-c", "x"))
+    ]
+    names = ("node-a", "node-b", "node-c")
+    nodes = [node(name, rack="one" if name == "node-a" else "two") for name in names]
+    group = [
+        member("any", request(), on=names),
+        member("picky", request("gpu", f'{model} == "y"'), on=names),
+    ]
+
+    assert placed(
+        cluster(*slices, nodes=nodes), group, least=1, domain="rack", needs_one_domain=True
+    ) == {"any": "node-c", "picky": "node-b"}
+
+
 def test_an_earlier_plan_is_kept_while_it_holds() -> None:
     group = members(2, request(), on=["node-a", "node-b", "node-c"])
 
