@@ -17,7 +17,7 @@ from allocator.pods.claims import Name, claim_name
 from allocator.pods.extended_resource_claim import SUFFIX, limit_paths, mapped_resources
 from allocator.simulation.pending_pod import Reword
 from findings.field_path import FieldPath, Key
-from findings.finding import Code, warning
+from findings.finding import Code, Finding, warning
 from findings.fitting import FittingAmount, FittingAmounts
 from findings.text import join_names
 from kube.api.core import Pod
@@ -25,12 +25,18 @@ from kube.api.resource import Device, ResourceSlice
 from kube.cel.scope import current_scope
 from kube.names import REQUEST_ANNOTATION
 from kube.quantity import Quantity, format_count
+from translation.cluster.snapshot import TranslationSnapshot
 from translation.compiling.claims import Claim
 from translation.model.intents import DeviceKind
 from translation.profiles.device_facts import facts_by_driver, summary
 from translation.profiles.profile import Profile
 from translation.reading.legacy_pod import container_paths
-from translation.record.claim_sources import CLAIMS, match_claims, widened_at_source
+from translation.record.claim_sources import (
+    CLAIMS,
+    locate_at_keys,
+    match_claims,
+    widened_at_source,
+)
 from translation.record.key_fixes import with_key_fixes
 from translation.record.record import RecordError, decode_record
 from translation.record.recorded_translation import RecordedTranslation, derive_claims
@@ -76,6 +82,20 @@ def pod_translation(
     return RecordedTranslation(
         record=record, paths=container_paths(pod), profiles=profiles, versions=versions
     )
+
+
+def findings_in_keys(
+    findings: Sequence[Finding], pod: Pod, snapshot: TranslationSnapshot
+) -> tuple[Finding, ...]:
+    """Return findings about a pod, those about translated claims at the keys that requested them."""
+    translation = (
+        pod_translation(pod, snapshot.profiles, snapshot.profile_versions) if findings else None
+    )
+    if translation is None:
+        return tuple(findings)
+    claims = match_claims(pod.spec.resource_claims or (), derive_claims(translation))
+    in_keys = with_key_fixes(findings, FieldPath(), claims, translation)
+    return tuple(locate_at_keys(finding, FieldPath(), claims) for finding in in_keys)
 
 
 def rewording(

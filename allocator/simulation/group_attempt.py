@@ -11,19 +11,24 @@ from allocator.explain.change import ClosestFit
 from allocator.explain.failure import FailedAttempt, NodeReason
 from allocator.explain.relaxations import cost_of_fewer
 from allocator.groups.arrangement import arrangement_of
+from allocator.groups.decide import decide_group
 from allocator.groups.model import (
     GroupDoesNotFit,
     GroupMember,
+    GroupOutcome,
+    GroupPlan,
     GroupQuestion,
     GroupUndecided,
     MemberOption,
 )
 from allocator.groups.wording import describe_outcome
 from allocator.model.outcome import Reason
+from allocator.model.plan import Budget
 from allocator.nodes.node_resources import NodeResources
 from allocator.pods.claims import Name, pod_name
 from allocator.simulation.attempt import PlacementAttempt
 from allocator.simulation.model import PlacedGroup
+from allocator.simulation.quotas import Quotas
 from allocator.strategies.strategy import Strategy
 from findings.text import count_text
 from kube.api.core import Pod
@@ -121,6 +126,31 @@ def build_question(
     )
 
 
+def decide_within(
+    cluster: Cluster,
+    group: DeclaredGroup,
+    question: GroupQuestion,
+    quotas: Quotas | None,
+    budget: Budget,
+) -> tuple[GroupOutcome, str]:
+    """Return the decision about a group, and the limits that it would exceed by preference, in a sentence.
+
+    As on the bridge: a placement that takes more than a quota has left is followed by a search for another one,
+    with what is left as its budget.
+
+    Args:
+        budget: The cost of each search.
+    """
+    outcome = decide_group(cluster, question, budget)
+    if quotas is None or not isinstance(outcome, GroupPlan):
+        return outcome, ""
+    excess = quotas.excess(group, outcome)
+    if not excess:
+        return outcome, ""
+    within = replace(question, budget=quotas.budget(group))
+    return decide_group(cluster, within, budget), excess
+
+
 def pods_left(group: DeclaredGroup, nodes: Mapping[Name, str], cluster: Cluster) -> tuple[Pod, ...]:
     """Return the pods that a placed group does without; in a group of one domain, they may use its nodes only.
 
@@ -155,6 +185,23 @@ def describe(group: DeclaredGroup, outcome: GroupDoesNotFit | GroupUndecided) ->
         domain=group.domain if group.needs_one_domain else "",
     )
     return NodeReason(code=code, message=message)
+
+
+def describe_excess(
+    group: DeclaredGroup, outcome: GroupDoesNotFit | GroupUndecided, excess: str
+) -> NodeReason:
+    """Return the reason for a group that fits, but not within the rest of a quota.
+
+    Args:
+        outcome: The outcome of the search for a placement within it.
+        excess: The limits that its first placement exceeds, in a sentence.
+    """
+    if isinstance(outcome, GroupUndecided):
+        message = f"{excess}; not decided about other devices: {outcome.why}"
+        return NodeReason(code=Reason.BUDGET_EXHAUSTED, message=message)
+    needs = f"{group.name} needs {count_text(group.min_count, 'pod')}"
+    message = f"{needs}, and no placement keeps within what is left: {excess}; request less, or raise the quota"
+    return NodeReason(code=Reason.QUOTA, message=message)
 
 
 def failed_group(

@@ -14,6 +14,7 @@ from allocator.nodes.node_resources import NodeResources
 from allocator.nodes.scoring import ScoringProfile
 from allocator.pods.claims import Name
 from allocator.search.search import DEFAULT_BUDGET
+from allocator.simulation.quotas import HeldBack, Quotas
 from allocator.strategies.by_node_pool import NO_POOL_STRATEGIES, PoolStrategies
 from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from allocator.strategies.strategy import Strategy
@@ -39,6 +40,7 @@ class SimulationInput(msgspec.Struct, frozen=True, kw_only=True):
         resources: Node to its CPU, memory and other counted resources, with the pods that run there;
             None where only devices count.
         groups: The groups of the pods; a group is placed with its first pod.
+        quotas: The quotas of the pods' namespaces, charged with each pod in turn; None without any.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -49,6 +51,7 @@ class SimulationInput(msgspec.Struct, frozen=True, kw_only=True):
     extended_resources: Mapping[str, str] = msgspec.field(default_factory=dict)
     resources: Mapping[str, NodeResources] | None = None
     groups: PodGroups = PodGroups()
+    quotas: Quotas | None = None
 
 
 class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,6 +172,7 @@ class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
         traces: The traces of the first placements, in order.
         resources: The nodes' resources afterwards; None where only devices count.
         groups: The groups of the pods, in order.
+        held_back: The pods that a quota keeps from being tried.
     """
 
     claims: tuple[PlacedClaim, ...] = ()
@@ -181,6 +185,7 @@ class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
     traces: tuple[PlacementTrace, ...] = ()
     resources: Mapping[str, NodeResources] | None = None
     groups: tuple[PlacedGroup, ...] = ()
+    held_back: Mapping[Name, HeldBack] = msgspec.field(default_factory=dict)
 
     @property
     def all_placed(self) -> bool:

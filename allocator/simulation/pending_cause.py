@@ -44,6 +44,7 @@ CAUSES: Final[Mapping[str, Cause]] = {
     "groupUnsupported": Cause.GROUP_DOES_NOT_FIT,
     "keptForGroup": Cause.GROUP_DOES_NOT_FIT,
     "noEligibleNode": Cause.NODE_NOT_ELIGIBLE,
+    Reason.QUOTA: Cause.DEVICE_QUOTA_EXCEEDED,
 }
 """Code of a simulation, or of the bridge, to the cause; of all others the devices are missing."""
 

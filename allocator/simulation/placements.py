@@ -1,23 +1,33 @@
-"""The placements of a simulation so far: claims with devices, pods with nodes, resources in use."""
+"""The placements of a simulation so far: claims with devices, pods with nodes or held back, resources in use."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
+from allocator.declarations.model import DeclaredGroup
 from allocator.groups.model import GroupPlan, MemberOption
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
 from allocator.nodes.node_resources import NodeResources
 from allocator.nodes.pod_requests import pod_request
-from allocator.pods.claims import Name, claim_name, pinned_to, pod_claims, pod_name
+from allocator.pods.claims import (
+    Name,
+    allocation_of,
+    claim_name,
+    pinned_to,
+    pod_claims,
+    pod_name,
+)
 from allocator.pods.extended_resource_claim import extended_resource_claim, mapped_resources
 from allocator.search.results import allocations, share_ids
 from allocator.simulation.attempt import PlacementAttempt
 from allocator.simulation.group_attempt import member_name
-from allocator.simulation.model import PlacedClaim, SimulationInput
+from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationInput
 from allocator.simulation.node_filter import NodeFilter
+from allocator.simulation.quotas import HeldBack
 from allocator.simulation.resources import ResourceLedger
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim, ResourceClaimStatus
@@ -179,3 +189,65 @@ class Checkpoint(NamedTuple):
     claims: dict[Name, PlacedClaim]
     uses: dict[Name, tuple[str, ...]]
     resources: dict[str, NodeResources] | None
+
+
+class HeldBackPods:
+    """The pods of one simulation that are held back.
+
+    Attributes:
+        reasons: The reason of each.
+    """
+
+    def __init__(self, state: Placements, objects: SimulationInput) -> None:
+        """Begin without charges.
+
+        Args:
+            state: The placements so far.
+        """
+        self.reasons: dict[Name, HeldBack] = {}
+        self._state = state
+        self._objects = objects
+        if objects.quotas is not None:
+            objects.quotas.begin()
+
+    def is_held_back(self, pod: Pod) -> bool:
+        """Return True if a quota keeps a pod from being tried, and note that; charge the pod if none does."""
+        quotas = self._objects.quotas
+        reason = None if quotas is None else quotas.hold_back(pod)
+        if reason is not None:
+            self._note(pod, reason)
+        return reason is not None
+
+    def without_members(self, group: DeclaredGroup) -> DeclaredGroup:
+        """Return a group without pods that are not tried with it, and note these."""
+        quotas = self._objects.quotas
+        reasons = {} if quotas is None else quotas.hold_back_members(group)
+        tried: list[Pod] = []
+        for pod in group.waiting:
+            reason = reasons.get((pod.metadata.namespace, pod_name(pod)))
+            if reason is None:
+                tried.append(pod)
+            else:
+                self._note(pod, reason)
+        return replace(group, waiting=tuple(tried), held_back=group.held_back + len(reasons))
+
+    def placed_pod(self, name: Name, node: str | None) -> PlacedPod:
+        """Return the result for a pod.
+
+        Args:
+            node: The node that it gets; None if it gets none.
+        """
+        reason = self.reasons.get(name)
+        if reason is None:
+            return PlacedPod(namespace=name[0], name=name[1], node=node)
+        waits = True if reason.waits else msgspec.UNSET
+        return PlacedPod(namespace=name[0], name=name[1], reason=reason.reason, waits=waits)
+
+    def _note(self, pod: Pod, reason: HeldBack) -> None:
+        """Note a pod; claims that it names are not tried for their own sake."""
+        namespace = pod.metadata.namespace
+        self.reasons[namespace, pod_name(pod)] = reason
+        for entry in pod.spec.resource_claims or ():
+            claim = self._objects.known.get((namespace, entry.resource_claim_name or ""))
+            if claim is not None and allocation_of(claim) is None:
+                self._state.expect((claim,))

@@ -7,14 +7,14 @@ The allocator decides on devices, `allocator.pods.node_eligibility` on whether a
 a pod at all, and `allocator.simulation.resources` on whether it has the CPU, the memory and what else is counted.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
-from allocator.cluster.verdicts import ClassVerdict, Verdicts
+from allocator.cluster.verdicts import Verdicts
 from allocator.declarations.model import DeclaredGroup, GroupName
 from allocator.explain.closest_fit import closest_fit_now, closest_fit_when_idle
 from allocator.explain.failure import (
@@ -25,18 +25,17 @@ from allocator.explain.failure import (
     abort_nodes,
 )
 from allocator.explain.trace import Evaluated, PlacementTrace, trace_placement
-from allocator.groups.decide import decide_group
 from allocator.groups.model import GroupPlan
 from allocator.model.outcome import AttemptFailed, Reason
-from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
-from allocator.nodes.scoring import score_resources
 from allocator.pods.claims import Name, PodClaims, claim_name, pod_name
-from allocator.simulation.attempt import BestNode, PlacementAttempt
+from allocator.simulation.attempt import PlacementAttempt
 from allocator.simulation.best_verdicts import best_verdicts
 from allocator.simulation.group_attempt import (
     build_question,
+    decide_within,
     describe,
+    describe_excess,
     failed_group,
     member,
     member_name,
@@ -52,14 +51,10 @@ from allocator.simulation.model import (
     SimulationOptions,
     SimulationResult,
 )
-from allocator.simulation.placements import Placements
-from allocator.simulation.strategy_choice import named_strategy
-from allocator.strategies import registry
-from allocator.strategies.first_fit import FIRST_FIT
-from allocator.strategies.strategy import Strategy
+from allocator.simulation.node_choice import NodeChoice
+from allocator.simulation.placements import HeldBackPods, Placements
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
-from kube.names import DEFAULT_SCHEDULER_NAME
 
 TOGETHER: Final = "all claims together"
 """The title of the failure of claims that were placed at once."""
@@ -125,14 +120,14 @@ class _Run:
         self._node_results: tuple[NodeResult, ...] = ()
         self._failed: list[FailedAttempt] = []
         self._error: str | None = None
-        self._notes: dict[str, None] = {}
+        self._choice = NodeChoice(self._state, objects, options)
         self._traces: list[PlacementTrace] = []
+        self._quotas = objects.quotas
+        self._waiting = HeldBackPods(self._state, objects)
         self._groups: dict[GroupName, PlacedGroup] = {}
         self._group_nodes: dict[Name, str] = {}
         self._group_of = {
-            (pod.metadata.namespace, pod_name(pod)): group
-            for group in objects.groups.groups
-            for pod in group.waiting
+            _name_of(pod): group for group in objects.groups.groups for pod in group.waiting
         }
 
     def result(self) -> SimulationResult:
@@ -153,10 +148,11 @@ class _Run:
             error=self._error,
             uses=self._state.uses,
             failures=tuple(failures),
-            notes=tuple(self._notes),
+            notes=tuple(self._choice.notes),
             traces=tuple(self._traces),
             resources=self._state.ledger.resources,
             groups=tuple(self._groups.values()),
+            held_back=self._waiting.reasons,
         )
 
     # --- what is tried ---------------------------------------------------------------------------
@@ -164,19 +160,19 @@ class _Run:
     def place_pod(self, pod: Pod) -> None:
         """Try a pod with all claims that it needs, or the group that it is the first of."""
         self._state.see_as(pod.spec.scheduler_name)
-        name = (pod.metadata.namespace, pod_name(pod))
+        name = _name_of(pod)
         group = self._group_of.get(name)
         fault = self._objects.groups.faults.get(name)
         if group is not None:
             if group.name not in self._groups:
                 self._place_group(group)
-            self._pods.append(
-                PlacedPod(namespace=name[0], name=name[1], node=self._group_nodes.get(name))
-            )
+            self._pods.append(self._waiting.placed_pod(name, self._group_nodes.get(name)))
         elif fault is not None:
             attempt = self._state.attempt(pod)
             self._reject(attempt, NodeReason(code=fault.code, message=fault.message))
             self._add_pod(attempt, None)
+        elif self._waiting.is_held_back(pod):
+            self._pods.append(self._waiting.placed_pod(name, None))
         else:
             attempt = self._state.attempt(pod)
             self._add_pod(attempt, self._place(attempt))
@@ -190,9 +186,14 @@ class _Run:
 
     def place_together(self, node: str) -> None:
         """Try all claims at once on one node."""
-        attempts = [self._state.attempt(pod) for pod in self._objects.pods]
+        pods = [pod for pod in self._objects.pods if not self._waiting.is_held_back(pod)]
+        attempts = [self._state.attempt(pod) for pod in pods]
         claims = {claim_name(claim): claim for attempt in attempts for claim in attempt.claims.open}
-        claims |= {claim_name(claim): claim for claim in self._objects.claims}
+        claims |= {
+            name: claim
+            for claim in self._objects.claims
+            if (name := claim_name(claim)) not in self._state.claims
+        }
         for attempt in attempts:
             resources = self._state.filter.resources_for_claims(attempt, node)
             extended = self._state.extended_claims(attempt, resources)
@@ -225,6 +226,7 @@ class _Run:
             self._failed.append(failed_attempt)
         for attempt in attempts:
             self._add_pod(attempt, node if fits else None)
+        self._pods += [self._waiting.placed_pod(name, None) for name in self._waiting.reasons]
 
     def _place_claims(
         self, node: str, claims: Sequence[ResourceClaim]
@@ -239,7 +241,7 @@ class _Run:
         verdicts = best_verdicts(
             self._state.cluster,
             pending,
-            self._strategy(first, claims),
+            self._choice.strategy(first, claims),
             self._options.budget,
             (node,),
         )
@@ -250,24 +252,26 @@ class _Run:
 
     def _add_pod(self, attempt: PlacementAttempt, node: str | None) -> None:
         assert attempt.pod is not None
-        namespace, name = attempt.pod.metadata.namespace, pod_name(attempt.pod)
-        self._pods.append(PlacedPod(namespace=namespace, name=name, node=node))
+        self._pods.append(self._waiting.placed_pod(_name_of(attempt.pod), node))
         if node is not None:
             self._state.use_node(attempt, node)
+        elif self._quotas is not None:
+            self._quotas.release(attempt.pod)
 
     # --- groups ----------------------------------------------------------------------------------
 
     def _place_group(self, group: DeclaredGroup) -> None:
         """Place enough pods of a group, or none of them."""
+        group = self._waiting.without_members(group)
         result = self._groups[group.name] = new_result(group)
         attempts = [self._state.attempt(pod) for pod in group.waiting]
         for attempt in attempts:
             self._state.expect(attempt.claims.open)
         reason = obstacle(group)
-        if reason is None:
-            reason = self._try_group(group, attempts)
-        else:
+        if reason is not None:
             self._reject(PlacementAttempt(title=result.title), reason)
+        elif attempts:
+            reason = self._try_group(group, attempts)
         if reason is not None:
             self._groups[group.name] = replace(result, code=reason.code, reason=reason.message)
             for attempt in attempts:
@@ -285,15 +289,24 @@ class _Run:
             members,
             self._state.ledger.resources,
             frozenset(self._objects.extended_resources),
-            self._strategy(group.waiting[0], claims),
+            self._choice.strategy(group.waiting[0], claims),
         )
         try:
-            outcome = decide_group(self._state.cluster, question, self._options.group_budget)
+            outcome, excess = decide_within(
+                *(self._state.cluster, group, question, self._quotas), self._options.group_budget
+            )
             if isinstance(outcome, GroupPlan):
-                nodes = self._place_others(group, self._state.take_places(attempts, outcome))
+                places = self._state.take_places(attempts, outcome)
+                if self._quotas is not None:
+                    self._quotas.charge(group, outcome)
+                nodes = self._place_others(group, places)
                 self._group_nodes |= nodes
                 self._groups[group.name] = replace(result, placed=len(nodes), score=outcome.score)
                 return None
+            if excess:
+                reason = describe_excess(group, outcome, excess)
+                self._reject(PlacementAttempt(title=result.title), reason)
+                return reason
             reason = describe(group, outcome)
             is_uniform = has_equal_members(question)
             fit = None
@@ -312,11 +325,15 @@ class _Run:
         """Try the pods that a placed group does without, one by one; return their nodes and those of the others."""
         placed = dict(nodes)
         for pod in pods_left(group, nodes, self._state.cluster):
+            if self._waiting.is_held_back(pod):
+                continue
             attempt = self._state.attempt(pod)
             node = self._place(attempt)
             if node is not None:
                 self._state.use_node(attempt, node)
-                placed[pod.metadata.namespace, pod_name(pod)] = node
+                placed[_name_of(pod)] = node
+            elif self._quotas is not None:
+                self._quotas.release(pod)
         return placed
 
     def _explain_group(
@@ -338,7 +355,7 @@ class _Run:
             )
             attempt = self._state.attempt(left)
             filtered, evaluated = self._state.filter.filter(attempt), list[Evaluated]()
-            self._best(attempt, filtered.feasible, evaluated)
+            self._choice.best(attempt, filtered.feasible, evaluated)
             failed_attempt = replace(
                 failed_attempt,
                 usage=self._state.cluster.usage,
@@ -381,7 +398,7 @@ class _Run:
             title=attempt.title, usage=self._state.cluster.usage, rules=self._state.cluster.options
         )
         try:
-            best = self._best(attempt, nodes, evaluated)
+            best = self._choice.best(attempt, nodes, evaluated)
             if len(self._traces) < self._options.traces:
                 plan = best.plan if best is not None else None
                 usage, rules = self._state.cluster.usage, self._state.cluster.options
@@ -407,57 +424,6 @@ class _Run:
         self._add_failure(failed_attempt)
         self._state.expect(self._state.extended_claims(attempt, attempt.resources))
         return None
-
-    def _best(
-        self,
-        attempt: PlacementAttempt,
-        nodes: Mapping[frozenset[str], Collection[str]],
-        evaluated: list[Evaluated],
-    ) -> BestNode | None:
-        """Return the best node, if any; the verdicts are added to `evaluated`.
-
-        Args:
-            nodes: Extended resources that a claim has to provide, to the nodes where that is so.
-
-        Raises:
-            AttemptFailed: The attempt ends on all nodes.
-        """
-        best: BestNode | None = None
-        for resources, names in nodes.items():
-            claims = (*attempt.claims.open, *self._state.extended_claims(attempt, resources))
-            pending = self._state.cluster.resolve(claims)
-            strategy = self._strategy(attempt.pod, claims)
-            verdicts = best_verdicts(
-                self._state.cluster, pending, strategy, self._options.budget, names
-            )
-            evaluated.append(Evaluated(verdicts=verdicts, pending=pending, strategy=strategy))
-            for verdict in verdicts.classes:
-                if not isinstance(verdict.outcome, Plan):
-                    continue
-                rank, node = self._best_of_class(attempt, verdict, strategy)
-                if best is None or (-rank, node) < (-best.rank, best.node):
-                    plan = verdicts.plan(node)
-                    assert plan is not None
-                    best = BestNode(rank=rank, node=node, plan=plan, pending=pending)
-        return best
-
-    def _best_of_class(
-        self, attempt: PlacementAttempt, verdict: ClassVerdict, strategy: Strategy
-    ) -> tuple[int, str]:
-        """Return the best score of a class of nodes, and the first node by name that has it."""
-        by_strategy = 0 if strategy is FIRST_FIT else verdict.score
-        profile = None
-        if attempt.pod is not None:
-            scheduler = attempt.pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
-            profile = self._options.profiles.get(scheduler)
-        if profile is None or attempt.request is None:
-            return by_strategy, min(verdict.nodes)
-        request = attempt.request
-        less, node = min(
-            (-score_resources(request, self._state.ledger.of(name), profile), name)
-            for name in verdict.nodes
-        )
-        return by_strategy * (profile.strategy_weight or 0) - less, node
 
     # --- outcomes --------------------------------------------------------------------------------
 
@@ -488,12 +454,6 @@ class _Run:
         when_idle = closest_fit_when_idle(self._state.cluster, claims, nodes=names)
         return replace(failed_attempt, closest_fit=now, closest_fit_when_idle=when_idle)
 
-    def _strategy(self, pod: Pod | None, claims: Iterable[ResourceClaim]) -> Strategy:
-        """Return the strategy: of the call, of the pod, of a class, of pools of nodes, or the default."""
-        options = self._options
-        if options.strategy is not None:
-            return registry.with_weights(options.strategy, options.weights)
-        classes, pools = self._objects.classes, options.pool_strategies
-        strategy, note = named_strategy(pod, claims, classes, pools, options.weights)
-        self._notes |= {note: None} if note else {}
-        return strategy
+
+def _name_of(pod: Pod) -> Name:
+    return pod.metadata.namespace, pod_name(pod)

@@ -1,25 +1,34 @@
-"""Pods that no DeviceQuota of their namespace lets through, one after another. Pure.
+"""Pods that no DeviceQuota of their namespace lets through, one after another, and groups of pods. Pure.
 
 The cluster is charged as by the controllers: claims with what they are allocated, and pods that a gate let
 through with the most that they may get. A pod that is asked about is charged with the least that it can have:
-what is above a budget then is above it whatever devices it gets.
+what is above a budget then is above it whatever devices it gets. The bridge decides about its groups as one, with
+what is left as a budget, and they are charged with their devices; the pods of other groups wait together for a gate.
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
+from allocator.declarations.model import DeclaredGroup
+from allocator.groups.budget import GroupBudget
+from allocator.groups.model import GroupPlan
 from allocator.model.feature_gates import Features
-from allocator.pods.claims import Name
+from allocator.model.plan import Choice
+from allocator.pods.claims import Name, claim_name, pod_name
 from allocator.pods.extended_resource_claim import mapped_resources
 from allocator.search.attempt import AllocatorOptions
+from allocator.simulation.quotas import HeldBack, Quotas
 from answers.cluster.quota_usage import usage_beside, with_consumers
 from answers.model.cluster_state import ClusterState
+from answers.model.findings import describe_rejection
+from clusterstate.fits_in_keys import findings_in_keys
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding
+from findings.finding import Code, Finding, has_errors
 from kube.api.core import NAMESPACE_NAME, Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.ownership import owned_drivers
 from quotas.device_quotas.book import QuotaBook
+from quotas.device_quotas.group_budget import QuotaBudget
 from quotas.device_quotas.ledger import DeviceQuotaLedger, Entry, Stage
 from quotas.device_quotas.tenants import Account
 from quotas.gates.usage import QuotaUsage
@@ -27,6 +36,7 @@ from rules.context.context import Context
 from rules.context.rule import Subject
 from rules.feasibility.idle_cluster import IdleCluster
 from rules.quotas.excesses import find_pod_excesses, uncharged_entries
+from translation.cluster.snapshot import TranslationSnapshot
 
 
 class Budgets:
@@ -97,11 +107,61 @@ class Budgets:
         ]
         return (*breaches, *sentences)
 
-    def charge(self, pod: Pod) -> None:
-        """Count a pod for those that come after it."""
+    def is_of_bridge(self, pod: Pod) -> bool:
+        """Return True if the bridge places a pod, and charges its devices."""
+        return bool(self._owned) and pod.spec.scheduler_name == self._bridge_scheduler
+
+    def charge(self, pod: Pod) -> tuple[Hashable, ...]:
+        """Count a pod for those that come after it, and return the keys of the charges."""
+        charges_by_key = self._charges(pod)
         if self.ledger is not None:
-            for key, charges in self._charges(pod).items():
+            for key, charges in charges_by_key.items():
                 self.ledger.put(key, Entry(pod.metadata.namespace, Stage.PROMISED, charges))
+        return tuple(charges_by_key)
+
+    def charge_devices(self, claim: Name, choices: Sequence[Choice]) -> None:
+        """Count a claim with the devices that a plan gives it."""
+        if self._usage is not None:
+            book = self._usage.book
+            accounts = book.accounts(claim[0])
+            charges = book.charges_of_plan([account.limit for account in accounts], (choices,))
+            amounts = [charge.total for charge in charges]
+            entry = Entry(claim[0], Stage.PROMISED, dict(zip(accounts, amounts, strict=True)))
+            book.ledger.put(claim, entry)
+
+    def release(self, keys: Iterable[Hashable]) -> None:
+        """Take back charges."""
+        if self.ledger is not None:
+            for key in keys:
+                self.ledger.remove(key)
+
+    def left(self, namespace: str) -> QuotaBudget | None:
+        """Return the amounts of owned drivers that a namespace has left; None if nothing limits it."""
+        accounts = self._enforced_by_bridge(namespace)
+        if self._usage is None or not accounts:
+            return None
+        book = self._usage.book
+        left = tuple([max(0, book.ledger.left(account)) for account in accounts])
+        return QuotaBudget(accounts, left, book)
+
+    def exceeded_by(self, namespace: str, choices: Iterable[Sequence[Choice]]) -> tuple[str, ...]:
+        """Return the limits of owned drivers that devices of claims exceed, in phrases.
+
+        Args:
+            choices: The devices of each claim.
+        """
+        if self._usage is None:
+            return ()
+        accounts = self._enforced_by_bridge(namespace)
+        excesses = self._usage.book.excesses_of_plan(accounts, choices)
+        return tuple(dict.fromkeys(excess.message for excess in excesses))
+
+    def _enforced_by_bridge(self, namespace: str) -> tuple[Account, ...]:
+        if self._usage is None:
+            return ()
+        self._know(namespace)
+        accounts = self._usage.book.accounts(namespace, self._owned)
+        return tuple(account for account in accounts if account.limit.is_enforced)
 
     @property
     def ledger(self) -> DeviceQuotaLedger | None:
@@ -146,12 +206,104 @@ class Budgets:
         return dict(_charges(self._subject(pod), context, context.quota_book))
 
     def _subject(self, pod: Pod) -> Subject[Pod]:
-        namespace = pod.metadata.namespace
-        book = self._context.quota_book if self._context is not None else None
-        if book is not None and namespace not in book.tenants.namespaces:
-            # It is created for the pod, with the label that every namespace gets.
-            book.replace_namespace(namespace, {NAMESPACE_NAME: namespace})
-        return Subject(view=pod, namespace=namespace)
+        self._know(pod.metadata.namespace)
+        return Subject(view=pod, namespace=pod.metadata.namespace)
+
+    def _know(self, namespace: str) -> None:
+        """Add a namespace that is created for a pod, with the label that every namespace gets."""
+        if self._usage is not None and namespace not in self._usage.book.tenants.namespaces:
+            self._usage.book.replace_namespace(namespace, {NAMESPACE_NAME: namespace})
+
+
+class SimulatedQuotas:
+    """The DeviceQuotas of a cluster, charged with pods that are placed in turn (`allocator.simulation.quotas`)."""
+
+    def __init__(self, budgets: Budgets, snapshot: TranslationSnapshot) -> None:
+        """Begin with the use of the cluster.
+
+        Args:
+            snapshot: Its profiles are those in force.
+        """
+        self._budgets = budgets
+        self._snapshot = snapshot
+        # By name of the pod; of the claims of a group together, since nobody takes them back one by one.
+        self._charged: dict[Name, tuple[Hashable, ...]] = {}
+        self._of_groups: list[Hashable] = []
+
+    def begin(self) -> None:
+        """Take back the charges of an earlier simulation."""
+        for name in tuple(self._charged):
+            self._take_back(name)
+        self._budgets.release(self._of_groups)
+        self._of_groups.clear()
+
+    def hold_back(self, pod: Pod) -> HeldBack | None:
+        """Return the reason a pod is not tried; charge it if there is none."""
+        name = _name_of(pod)
+        if name in self._charged:
+            return None
+        excesses = findings_in_keys(self._budgets.find_excesses(pod), pod, self._snapshot)
+        if not excesses:
+            self._charged[name] = self._budgets.charge(pod)
+            return None
+        return HeldBack(
+            reason=describe_rejection(excesses), waits=not has_errors(excesses), findings=excesses
+        )
+
+    def release(self, pod: Pod) -> None:
+        """Take back the charge of a pod that gets no place, if the bridge would give it one: it promises nothing."""
+        if self._budgets.is_of_bridge(pod):
+            self._take_back(_name_of(pod))
+
+    def hold_back_members(self, group: DeclaredGroup) -> Mapping[Name, HeldBack]:
+        """Return the pods of a group that are not tried with it; charge the others if they are enough."""
+        if group.fault is not None or self._is_joint(group):
+            return {}
+        reasons = {_name_of(pod): self.hold_back(pod) for pod in group.waiting}
+        held_back = {name: reason for name, reason in reasons.items() if reason is not None}
+        if len(group.placed) + len(reasons) - len(held_back) < group.min_count:
+            for name in reasons.keys() - held_back.keys():
+                self._take_back(name)
+        return held_back
+
+    def budget(self, group: DeclaredGroup) -> GroupBudget | None:
+        """Return the budget of a group that is charged for its devices; None if nothing limits these."""
+        return self._budgets.left(group.name.namespace) if self._is_joint(group) else None
+
+    def excess(self, group: DeclaredGroup, plan: GroupPlan) -> str:
+        """Return the limits that the devices of a plan exceed, in a sentence; empty without any."""
+        if not self._is_joint(group):
+            return ""
+        choices = [choices for share in plan.shares for choices in share.plan.choices]
+        return "; ".join(self._budgets.exceeded_by(group.name.namespace, choices))
+
+    def charge(self, group: DeclaredGroup, plan: GroupPlan) -> None:
+        """Charge a group that has a budget for the devices of its plan."""
+        if not self._is_joint(group):
+            return
+        for share in plan.shares:
+            for claim, choices in zip(share.pending.claims, share.plan.choices, strict=True):
+                self._budgets.charge_devices(claim_name(claim), choices)
+                self._of_groups.append(claim_name(claim))
+
+    def _is_joint(self, group: DeclaredGroup) -> bool:
+        return bool(group.waiting) and self._budgets.is_of_bridge(group.waiting[0])
+
+    def _take_back(self, name: Name) -> None:
+        self._budgets.release(self._charged.pop(name, ()))
+
+
+def quotas_of_group(
+    group: DeclaredGroup, state: ClusterState, snapshot: TranslationSnapshot
+) -> Quotas | None:
+    """Return the DeviceQuotas of a group of the bridge; None for others, since gates hold their pods back.
+
+    Args:
+        snapshot: Its profiles are those in force.
+    """
+    budgets = Budgets(state, pods=set(map(_name_of, group.waiting)))
+    is_of_bridge = budgets.is_of_bridge(group.waiting[0])
+    return SimulatedQuotas(budgets, snapshot) if is_of_bridge else None
 
 
 def _charges(
@@ -167,3 +319,7 @@ def _charges(
         ("keys of a placed pod", pod.namespace, name),
         book.legacy_charges(pod.namespace, pod.view.spec, mapped),
     )
+
+
+def _name_of(pod: Pod) -> Name:
+    return pod.metadata.namespace, pod_name(pod)

@@ -1,6 +1,6 @@
 """The closest fits of a simulation in the keys of pods, translated or mapped by DeviceClasses. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from msgspec.structs import replace
@@ -12,9 +12,13 @@ from allocator.pods.claims import Name, claim_name, pod_claims
 from allocator.simulation.model import SimulationResult
 from answers.cluster.budgets import Budgets
 from answers.model.cluster_state import ClusterState
-from clusterstate.fits_in_keys import KeySources, pod_translation, rewording
+from clusterstate.fits_in_keys import (
+    KeySources,
+    findings_in_keys,
+    pod_translation,
+    rewording,
+)
 from findings.field_path import FieldPath
-from findings.finding import Finding
 from findings.fitting import DroppedRequest, drop_one
 from findings.text import join_names
 from kube.api.core import Pod
@@ -23,10 +27,8 @@ from translation.cluster.snapshot import TranslationSnapshot
 from translation.record.claim_sources import (
     CLAIMS,
     keys_of,
-    locate_at_keys,
     match_claims,
 )
-from translation.record.key_fixes import with_key_fixes
 from translation.record.recorded_translation import derive_claims
 
 _NEVER: Final = frozenset({Reason.NO_DEVICES, Reason.SELECTOR})
@@ -121,20 +123,6 @@ def _requests_in_keys(
             keys = keys_of(dropped, FieldPath(), claims)
             names[f"{namespace}/{name}", request["name"]] = " and ".join(keys)
     return names
-
-
-def findings_in_keys(
-    findings: Sequence[Finding], pod: Pod, snapshot: TranslationSnapshot
-) -> tuple[Finding, ...]:
-    """Return findings about a pod, those about translated claims at the keys that requested them."""
-    translation = (
-        pod_translation(pod, snapshot.profiles, snapshot.profile_versions) if findings else None
-    )
-    if translation is None:
-        return tuple(findings)
-    claims = match_claims(pod.spec.resource_claims or (), derive_claims(translation))
-    in_keys = with_key_fixes(findings, FieldPath(), claims, translation)
-    return tuple(locate_at_keys(finding, FieldPath(), claims) for finding in in_keys)
 
 
 def _failure_in_keys(

@@ -26,7 +26,7 @@ from allocator.simulation.model import (
     SimulationResult,
 )
 from allocator.simulation.pending_cause import Cause, cause_of_code
-from answers.cluster.budgets import Budgets
+from answers.cluster.budgets import Budgets, quotas_of_group
 from answers.cluster.fits_in_keys import key_sources
 from answers.cluster.hints import advise_pod, missing_claim_advice
 from answers.cluster.quota_usage import gate_reason, promised_amounts
@@ -171,12 +171,13 @@ def pod_status(
     )
     if not is_pending(pod):
         return status
-    answer = _placement(pod, state, cluster, is_new=is_new)
+    answer = _placement(pod, state, cluster, snapshot, is_new=is_new)
     gate = gate_reason(pod, state)
     explanation = None if answer.all_placed else explain_pending(pod, state, cluster, snapshot)
     quotas = _exceeded_quotas(pod, state) if gate is None else gate.quotas
-    uncreated = [claim for claim in claims.open if claim_name(claim) not in state.claims]
-    excesses = tuple(explain_uncreated(uncreated, state.resource_quotas, state))
+    created_objects = state.created_objects
+    uncreated = [claim for claim in claims.open if claim_name(claim) not in created_objects.claims]
+    excesses = tuple(explain_uncreated(uncreated, state.resource_quotas, created_objects))
     advice = [*(missing_claim_advice(pod, state) if claims.missing else ()), *excesses]
     if not is_new and not excesses and answer.all_placed and pod.spec.resource_claims:
         advice += _uncreated_advice(pod, uncreated)
@@ -325,18 +326,26 @@ def with_advice(
 
 
 def _placement(
-    pod: Pod, state: ClusterState, cluster: Cluster, *, is_new: bool = False
+    pod: Pod,
+    state: ClusterState,
+    cluster: Cluster,
+    snapshot: TranslationSnapshot,
+    *,
+    is_new: bool = False,
 ) -> SimulationResult:
     """Return the placement of a pending pod, with all of its group that waits.
 
     Args:
+        snapshot: Its profiles are those in force.
         is_new: The pod is of manifests, so that a gang that it takes to the bridge will be adopted.
     """
     waiting_pods = [other for other in state.pods.values() if is_pending(other)]
     groups = state.groups(waiting_pods, are_new=is_new)
     own = next((group for group in groups.groups if pod in group.waiting), None)
     question = msgspec.structs.replace(
-        _question(state, pods=(pod,) if own is None else own.waiting), groups=groups
+        _question(state, pods=(pod,) if own is None else own.waiting),
+        groups=groups,
+        quotas=None if own is None else quotas_of_group(own, state, snapshot),
     )
     title = f"Pod {pod.metadata.namespace}/{pod.metadata.name}"
     options = SimulationOptions(closest_fits=1, explained_title=title)
@@ -399,7 +408,7 @@ def claim_status(claim: ResourceClaim, state: ClusterState, cluster: Cluster) ->
     first = next((pod for pod in users if is_pending(pod)), None)
     gate = None if first is None else gate_reason(first, state)
     if first is not None:
-        answer = _placement(first, state, cluster)
+        answer = _placement(first, state, cluster, TranslationSnapshot(profiles={}))
         status = msgspec.structs.replace(
             status,
             quotas=_exceeded_quotas(first, state) if gate is None else gate.quotas,

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from allocator.model.feature_gates import Features
 from answers.manifests.check import check_objects
-from answers.manifests.simulate import describe_rejection
 from answers.model.cluster_state import is_pending
+from answers.model.findings import describe_rejection
 from answers.model.inputs import Inputs
 from answers.model.kubernetes_version import Version, parse_version
 from answers.model.objects import merge_objects

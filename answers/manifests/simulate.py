@@ -12,8 +12,7 @@ from allocator.model.gated_pools import find_gated_pools, find_mixed_pools
 from allocator.model.usage import Usage
 from allocator.pods.claims import Name, allocation_of, claim_name, pod_name
 from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationInput, SimulationResult
-from answers.cluster.budgets import Budgets
-from answers.cluster.fits_in_keys import findings_in_keys
+from answers.cluster.budgets import Budgets, SimulatedQuotas
 from answers.manifests.job_groups import job_group
 from answers.manifests.not_modelled import used_features
 from answers.manifests.quotas import check_quotas
@@ -29,12 +28,13 @@ from answers.manifests.workload_pods import (
     workload_pods,
 )
 from answers.model.cluster_state import ClusterState, build_state, is_pending, with_namespace
-from answers.model.findings import ObjectFinding, finding_text, namespace_of
+from answers.model.findings import ObjectFinding, describe_rejection, namespace_of
 from answers.model.findings import has_errors as has_rejections
 from answers.model.inputs import Inputs
 from answers.model.kinds import STATE_KINDS
 from answers.model.kubernetes_version import counts_extended, parse_version
 from answers.model.objects import decode_objects, merge_objects, of_kind
+from clusterstate.fits_in_keys import findings_in_keys
 from findings.equal_requests import name_requests
 from findings.finding import Finding, has_errors
 from findings.text import count_text
@@ -135,11 +135,7 @@ def build_request(inputs: Inputs, features: Features | None = None) -> Simulatio
         _with_names(with_namespace(place, claim) for place, claim in of_kind(own, ResourceClaim))
     )
     pending = tuple(filter(is_pending, pods))
-    shared = tuple(
-        state.claims[name]
-        for name in state.claims.keys()
-        - {(place, claim.metadata.name) for place, claim in of_kind(views, ResourceClaim)}
-    )
+    shared = tuple(state.claims[name] for name in sorted(state.uncreated))
     budgets = Budgets(
         state,
         pods={(pod.metadata.namespace, pod.metadata.name) for pod in pending},
@@ -151,11 +147,9 @@ def build_request(inputs: Inputs, features: Features | None = None) -> Simulatio
         state=state,
         counts_extended=counts_extended(parse_version(inputs.kubernetes)),
     )
-    admitted, held_back = _split_by_quotas(
-        pending, (*claims, *shared), (budgets, quota_ledger), inputs.snapshot
-    )
+    admitted, held_back = _split_by_quotas(pending, claims, shared, quota_ledger, inputs.snapshot)
     unallocated = [claim for claim in claims if allocation_of(claim) is None]
-    waiting_claims = _claims_of_waiting(pending, held_back.pods)
+    waiting_claims = _claims_of_waiting(pending, held_back)
     question = SimulationInput(
         pods=admitted,
         claims=tuple(claim for claim in unallocated if claim_name(claim) not in waiting_claims),
@@ -163,13 +157,14 @@ def build_request(inputs: Inputs, features: Features | None = None) -> Simulatio
         templates=state.templates,
         classes=state.classes,
         extended_resources=extended_resources(state.classes.values()),
+        quotas=SimulatedQuotas(budgets, inputs.snapshot),
     )
     return SimulationRequest(
         question=question,
         state=state,
-        findings=(*faults, *_collect_findings(results), *own_faults, *held_back.findings),
+        findings=(*faults, *_collect_findings(results), *own_faults),
         rejections=_with_claims(
-            _rejected_result(results, inputs.namespace, held_back.pods),
+            _rejected_result(results, inputs.namespace, held_back),
             [claim for claim in unallocated if claim_name(claim) in waiting_claims],
         ),
         workloads=tuple(
@@ -190,50 +185,58 @@ def build_request(inputs: Inputs, features: Features | None = None) -> Simulatio
     )
 
 
-class _HeldBack(NamedTuple):
-    """Pods that a quota does not let through, each with its reason, and the findings not made before."""
-
-    pods: tuple[PlacedPod, ...]
-    findings: tuple[ObjectFinding, ...]
-
-
 def _split_by_quotas(
     pods: Iterable[Pod],
-    claims: Sequence[ResourceClaim],
-    quotas: tuple[Budgets, QuotaLedger],
+    claims: Iterable[ResourceClaim],
+    shared: Iterable[ResourceClaim],
+    quota_ledger: QuotaLedger,
     snapshot: TranslationSnapshot,
-) -> tuple[tuple[Pod, ...], _HeldBack]:
-    """Return the pending pods that quotas let through in this order, and the others.
+) -> tuple[tuple[Pod, ...], tuple[PlacedPod, ...]]:
+    """Return the pending pods with claims within ResourceQuotas, in this order, and the others.
+
+    The claims of pods exist whether these are placed or not, so they count for those that come later.
 
     Args:
         claims: The claims of the manifests.
-        quotas: The DeviceQuotas and ResourceQuotas with their usage.
+        shared: The claims of PodGroups.
+        quota_ledger: The ResourceQuotas with their usage.
     """
-    budgets, quota_ledger = quotas
     for claim in claims:
         quota_ledger.charge_claim(claim.metadata.namespace, claim)
+    uncreated: dict[Name, str] = {}
+    for claim in shared:
+        excesses = quota_ledger.charge_claim(claim.metadata.namespace, claim)
+        if excesses:
+            reason = describe_rejection(excesses)
+            uncreated[claim_name(claim)] = f"claim {claim.metadata.name} is not created: {reason}"
     within, held_back = [], []
-    findings: list[ObjectFinding] = []
     for pod in pods:
-        excesses = findings_in_keys(budgets.find_excesses(pod), pod, snapshot)
-        name = f"Pod/{pod.metadata.namespace}/{pod.metadata.name}"
-        findings += [ObjectFinding(object=name, finding=finding) for finding in excesses]
-        # The findings about ResourceQuotas are those of `check_quotas`, at the objects that make the pods.
-        new_claims = quota_ledger.charge_new_claims(pod.metadata.namespace, pod)
-        reasons = excesses or findings_in_keys(new_claims, pod, snapshot)
+        # The findings are those of `check_quotas`, at the objects that make the pods.
+        excesses = quota_ledger.charge_new_claims(pod.metadata.namespace, pod)
+        reasons = [uncreated[name] for name in _named_claims(pod) if name in uncreated]
+        if excesses:
+            reasons.append(describe_rejection(findings_in_keys(excesses, pod, snapshot)))
         if reasons:
             held_back.append(
                 PlacedPod(
                     namespace=pod.metadata.namespace,
                     name=pod.metadata.name,
-                    reason=describe_rejection(reasons),
-                    waits=msgspec.UNSET if has_errors(reasons) else True,
+                    reason=reasons[0],
+                    waits=True,
                 )
             )
         else:
-            budgets.charge(pod)
             within.append(pod)
-    return tuple(within), _HeldBack(tuple(held_back), tuple(findings))
+    return tuple(within), tuple(held_back)
+
+
+def _named_claims(pod: Pod) -> tuple[Name, ...]:
+    """Return the claims that a pod names."""
+    return tuple(
+        (pod.metadata.namespace, entry.resource_claim_name)
+        for entry in pod.spec.resource_claims or ()
+        if entry.resource_claim_name
+    )
 
 
 def _claims_of_waiting(pods: Iterable[Pod], held_back: Iterable[PlacedPod]) -> frozenset[Name]:
@@ -244,11 +247,7 @@ def _claims_of_waiting(pods: Iterable[Pod], held_back: Iterable[PlacedPod]) -> f
     for pod in pods:
         place = (pod.metadata.namespace, pod.metadata.name)
         claims = waiting if place in names else others
-        claims |= {
-            (pod.metadata.namespace, entry.resource_claim_name)
-            for entry in pod.spec.resource_claims or ()
-            if entry.resource_claim_name
-        }
+        claims.update(_named_claims(pod))
     return frozenset(waiting - others)
 
 
@@ -353,16 +352,6 @@ def _rejected_workloads(results: Iterable[TranslatedObject]) -> Iterator[tuple[s
             yield result.reference, describe_rejection(result.findings)
 
 
-def describe_rejection(findings: Sequence[Finding]) -> str:
-    """Return the first error of a rejected object, or the first reason of a waiting one, and the number of others."""
-    errors = [finding for finding in findings if finding.is_error]
-    reasons = errors or findings
-    if not reasons:
-        return "it was rejected"
-    more = count_text(len(reasons) - 1, "more error" if errors else "more reason")
-    return finding_text(reasons[0]) + (f" and {more}" if len(reasons) > 1 else "")
-
-
 def _rejected_result(
     results: Sequence[TranslatedObject], namespace: str, held_back: Iterable[PlacedPod]
 ) -> SimulationResult:
@@ -397,6 +386,32 @@ def with_rejections(answer: SimulationResult, request: SimulationRequest) -> Sim
         pods=(*answer.pods, *request.rejections.pods),
         claims=(*answer.claims, *request.rejections.claims),
     )
+
+
+def pods_within_quotas(request: SimulationRequest) -> tuple[tuple[Pod, ...], SimulationResult]:
+    """Return the pods of a request that DeviceQuotas let through one by one, and the others as held back."""
+    quotas = request.question.quotas
+    if quotas is None:
+        return request.question.pods, SimulationResult()
+    quotas.begin()
+    reasons = {
+        (pod.metadata.namespace, pod_name(pod)): quotas.hold_back(pod)
+        for pod in request.question.pods
+    }
+    held_back = {name: reason for name, reason in reasons.items() if reason is not None}
+    within = tuple(
+        pod
+        for pod in request.question.pods
+        if (pod.metadata.namespace, pod_name(pod)) not in held_back
+    )
+    return within, SimulationResult(held_back=held_back)
+
+
+def quota_findings(answer: SimulationResult) -> Iterator[ObjectFinding]:
+    """Yield the findings about pods that a DeviceQuota holds back, in order."""
+    for (namespace, name), held_back in answer.held_back.items():
+        for finding in held_back.findings:
+            yield ObjectFinding(object=f"Pod/{namespace}/{name}", finding=finding)
 
 
 def is_fully_placed(answer: SimulationResult, request: SimulationRequest) -> bool:

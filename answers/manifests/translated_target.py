@@ -12,11 +12,10 @@ from allocator.model.feature_gates import Features
 from answers.manifests.quotas import check_quotas
 from answers.manifests.scheduler_views import with_routed_pods
 from answers.manifests.second_check import check_again, is_new
-from answers.manifests.simulate import describe_rejection
 from answers.manifests.translate import TranslatedObject, translate_objects
 from answers.manifests.workload_pods import count_pods_of, has_countable_pods, workload_pods
 from answers.model.cluster_state import ClusterState, build_state, with_namespace
-from answers.model.findings import finding_text, namespace_of
+from answers.model.findings import describe_rejection, finding_text, namespace_of
 from answers.model.inputs import Inputs
 from answers.model.kinds import STATE_KINDS
 from answers.model.kubernetes_version import parse_version

@@ -118,7 +118,10 @@ def place_workload(
     reason = _reason(request, result, views, inputs.snapshot) if placed < total else ""
     together = PodsTogether(pods=total, placed=placed, reason=reason)
     fewer_pods = _fewer_pods(target, result) if placed < total else ""
-    return WorkloadPlacement(together, result, held_back, views.cluster, before, fewer_pods)
+    by_budgets = tuple(pod for pod in pods if pod.reason)
+    return WorkloadPlacement(
+        *(together, result, (*held_back, *by_budgets), views.cluster, before, fewer_pods)
+    )
 
 
 def _makes_pods(source: SourceObject) -> bool:
@@ -184,12 +187,15 @@ def _reason(
     group_reasons = [group.reason for group in result.groups if group.reason]
     if group_reasons:
         return group_reasons[0]
-    names = {(pod.namespace, pod.name) for pod in result.pods if pod.node is None}
+    names = {
+        (pod.namespace, pod.name) for pod in result.pods if pod.node is None and not pod.reason
+    }
     pods = [
         pod for pod in request.question.pods if (pod.metadata.namespace, pod.metadata.name) in names
     ]
     if not pods:
-        return next((str(pod.reason) for pod in request.rejections.pods if pod.reason), "")
+        held_back = (*request.rejections.pods, *result.pods)
+        return next((str(pod.reason) for pod in held_back if pod.reason), "")
     cluster = views.other_views.get(pods[0].spec.scheduler_name, views.cluster)
     failure = next(iter(result.failures), None)
     waits = (

@@ -52,6 +52,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         quotas: DeviceQuotas.
         resource_quotas: Kubernetes' own quotas, with their namespace.
         namespaces: Namespace to its labels.
+        uncreated: Names of the claims of PodGroups that do not exist yet.
     """
 
     nodes: tuple[Node, ...]
@@ -68,6 +69,13 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     quotas: tuple[DeviceQuota, ...] = ()
     resource_quotas: tuple[ResourceQuota, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = {}
+    uncreated: frozenset[Name] = frozenset()
+
+    @property
+    def created_objects(self) -> "ClusterState":
+        """Return the state without the claims that do not exist yet."""
+        claims = {name: claim for name, claim in self.claims.items() if name not in self.uncreated}
+        return msgspec.structs.replace(self, claims=claims, uncreated=frozenset())
 
     @property
     def bridge_scheduler(self) -> str:
@@ -249,6 +257,7 @@ def build_state(objects: Sequence[NamespacedObject]) -> ClusterState:
             namespace.metadata.name: namespace.metadata.labels or {}
             for _, namespace in of_kind(objects, Namespace)
         },
+        uncreated=frozenset(shared_claims),
     )
 
 

@@ -1,12 +1,12 @@
 """Findings with the objects that they are about, as JSON and as one line each."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from answers.model.kinds import CLUSTER_SCOPED
 from findings.finding import Finding
-from findings.text import printable, reference_text
+from findings.text import count_text, printable, reference_text
 from kube.api.foreign_quotas import BY_TYPE
 from kube.manifests.source import SourceObject, ViewedObject
 
@@ -76,3 +76,13 @@ def reference(source: SourceObject | ViewedObject, default: str) -> str:
 def has_errors(findings: Iterable[ObjectFinding]) -> bool:
     """Return True if any object is rejected."""
     return any(entry.finding.is_error for entry in findings)
+
+
+def describe_rejection(findings: Sequence[Finding]) -> str:
+    """Return the first error of a rejected object, or the first reason of a waiting one, and the number of others."""
+    errors = [finding for finding in findings if finding.is_error]
+    reasons = errors or findings
+    if not reasons:
+        return "it was rejected"
+    more = count_text(len(reasons) - 1, "more error" if errors else "more reason")
+    return finding_text(reasons[0]) + (f" and {more}" if len(reasons) > 1 else "")

@@ -4,69 +4,24 @@ A node whose devices are too expensive beside those before it is searched again 
 pods. Where too few pods are left, the group is decided about again with what is left as its budget (QuotaBudget).
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from allocator.cluster.cluster import Cluster
 from allocator.groups.model import GroupPlan, GroupQuestion, NodeShare
-from allocator.model.amount_bound import AmountBound
-from allocator.model.devices import NodeDevices
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
 from allocator.pods.claims import Name, claim_name
 from allocator.pods.node_eligibility import is_for
 from allocator.search.results import allocation, node_selector, share_ids
 from kube.api.resource import ResourceClaim
-from quotas.device_quotas.bounds import amount_bound
+from quotas.device_quotas.group_budget import QuotaBudget
 from sidecar.groups.places import PlannedClaim
 from sidecar.plan.occupancy import Occupancy, with_allocated
 from sidecar.plan.placement import NODE_STEPS, budget_for, share_seed, with_allocation
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.tenant_budget import Excesses, TenantBudget, closest, tenant_budget
-
-
-class QuotaBudget:
-    """The amounts left to the tenant of a group, for the questions of the joint search.
-
-    Two of them are equal if they have the same limits with the same amounts left.
-
-    Attributes:
-        left: The amount of each limit, in nano-units.
-    """
-
-    def __init__(self, tenant: TenantBudget) -> None:
-        """Take the amounts left now."""
-        self.left = tenant.left()
-        self._tenant = tenant
-        self._accounts = tuple(tenant.accounts)
-
-    def __eq__(self, other: object) -> bool:
-        """Return True if the same amounts are left of the same limits."""
-        return (
-            isinstance(other, QuotaBudget)
-            and self.left == other.left
-            and self._accounts == other._accounts
-        )
-
-    def __hash__(self) -> int:
-        """Return a number that is equal for equal budgets."""
-        return hash(self.left)
-
-    def amounts(self, plan: Plan) -> tuple[int, ...]:
-        """Return the amounts that the devices of a plan take."""
-        return self._tenant.totals(plan)
-
-    def bounds(self, node: NodeDevices, left: tuple[int, ...]) -> Sequence[AmountBound]:
-        """Return the bounds of a search on a node for plans that take no more."""
-        return [
-            amount_bound(account.limit, amount, node.devices)
-            for account, amount in zip(self._accounts, left, strict=True)
-        ]
-
-    def form(self, node: NodeDevices) -> Hashable:
-        """Return the form of the devices; those of a node with different ones are like no others."""
-        return self._tenant.forms(node) or node
 
 
 def quota_budget(namespace: str, snapshot: Snapshot, occupancy: Occupancy) -> QuotaBudget | None:
@@ -77,8 +32,10 @@ def quota_budget(namespace: str, snapshot: Snapshot, occupancy: Occupancy) -> Qu
         occupancy: The use beside the group.
     """
     quotas = snapshot.quotas
-    tenant = None if quotas is None else tenant_budget(namespace, quotas, snapshot, occupancy)
-    return None if tenant is None else QuotaBudget(tenant)
+    if quotas is None:
+        return None
+    tenant = tenant_budget(namespace, quotas, snapshot, occupancy)
+    return None if tenant is None else QuotaBudget(tenant.accounts, tenant.left(), quotas)
 
 
 class ChargedPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):

@@ -11,11 +11,12 @@ from allocator.model.outcome import BudgetExhausted
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
 from allocator.strategies.strategy import Strategy
+from quotas.device_quotas.charge_profiles import Forms, PlanCharges
 from quotas.device_quotas.charges import Charge
 from sidecar.plan.placement import NODE_STEPS, OverBudget, budget_for, find_plan
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
-from sidecar.plan.tenant_budget import Excesses, Forms, PlanCharges, TenantBudget, closest
+from sidecar.plan.tenant_budget import Excesses, TenantBudget, closest
 
 MAX_OWN_SEARCHES: Final = 128
 """Searches of single nodes for one answer; nodes beyond count as not fitting."""

@@ -84,3 +84,31 @@ def test_a_replay_notes_a_claim_that_pods_share(tmp_path: Path) -> None:
     assert "is shared by 4 pods; here each of them has a claim of its own" in " ".join(
         result.stderr.split()
     )
+
+
+def test_a_claim_above_a_resource_quota_is_not_created_so_that_its_group_waits(
+    tmp_path: Path,
+) -> None:
+    """The claim was placed all the same, beside the warning."""
+    hard = {"count/resourceclaims.resource.k8s.io": "0"}
+    quota = api_object("ResourceQuota", "claims", "default", spec={"hard": hard})
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(CLUSTER.read_text() + "---\n" + dump_yaml([quota]))
+
+    answer = called("simulate", "--snapshot", cluster, manifests=documents())
+
+    assert [pod.get("node") for pod in answer["pods"]] == [None] * 4
+    (reason,) = {pod["reason"] for pod in answer["pods"]}
+    assert reason == (
+        "claim training-gpus-shared is not created: spec.devices: exceeds ResourceQuota claims: "
+        "count/resourceclaims.resource.k8s.io: requested 1, used 0, hard 0; request less, delete what is not in use, "
+        "or raise the quota [exceedsQuota]"
+    )
+
+    text = drawbridge(
+        "why", "pod", "train-3", "-f", "-", "--snapshot", cluster, stdin=dump_yaml(documents())
+    ).stdout
+    assert "claim training-gpus-shared is not created: it exceeds ResourceQuota claims" in " ".join(
+        text.split()
+    )
+    assert "a ResourceQuota refuses the" in text

@@ -11,7 +11,7 @@ import msgspec
 from allocator.replay.csv_pods import MAX_FAULTS, CsvFault, read_pods
 from allocator.replay.workload import ReplayPod
 from answers.manifests.replay_pods import ArrivingPods, drawn_pods, manifest_pods
-from answers.manifests.simulate import build_request
+from answers.manifests.simulate import build_request, pods_within_quotas, quota_findings
 from answers.model.cluster_state import ClusterState, build_state
 from answers.model.inputs import ClusterObjects, Inputs
 from answers.model.kinds import STATE_KINDS
@@ -104,10 +104,11 @@ def _check_flags(
 def _manifest_pods(inputs: Inputs) -> ArrivingPods:
     """Return the pods of manifests, translated; their findings go to standard error."""
     request = build_request(inputs)
-    for entry in request.findings:
+    pods, others = pods_within_quotas(request)
+    for entry in (*request.findings, *quota_findings(others)):
         if entry.finding.severity is not Severity.INFO:
             print_line(entry.line())
-    return manifest_pods(request.question.pods, request.state)
+    return manifest_pods(pods, request.state)
 
 
 def _read_pods(name: str) -> tuple[ReplayPod, ...]:

@@ -39,6 +39,7 @@ from answers.manifests.simulate import (
     decisive_notes,
     gate_notes,
     is_fully_placed,
+    quota_findings,
     with_rejections,
     workload_parts,
 )
@@ -208,7 +209,7 @@ def simulate(
         if node is None:
             answer = with_spared_devices(request.question, answer, place, request.workload_of)
     answer = with_rejections(answer, request)
-    denials = _print_denials(inputs, features, schedulers, request)
+    denials = _print_denials(inputs, features, schedulers, request, answer)
     state = request.state
     offers = offers_without_drivers(state.nodes, state.slices)
     lacks_devices = any(claim.allocation is None for claim in answer.claims)
@@ -274,12 +275,17 @@ def as_document(
 
 
 def _print_denials(
-    inputs: Inputs, features: Features, schedulers: Collection[str], request: SimulationRequest
+    inputs: Inputs,
+    features: Features,
+    schedulers: Collection[str],
+    request: SimulationRequest,
+    answer: SimulationResult,
 ) -> Mapping[str, str]:
     """Print a line for each of the first denied objects, and return the reasons of all."""
     if len(request.state.nodes) > DENIED_NODES:
         return NONE_DENIED
-    reported = {entry.object for entry in request.findings if entry.finding.is_error}
+    findings = (*request.findings, *quota_findings(answer))
+    reported = {entry.object for entry in findings if entry.finding.is_error}
     denials = find_denials(inputs, features, schedulers, reported)
     for reference, reason in islice(denials.items(), DENIED):
         print_line(f"denied: {reference}: {reason}")
@@ -335,7 +341,7 @@ def _known_node(cluster: Cluster, node: str) -> str:
 
 def _print_notes(request: SimulationRequest, answer: SimulationResult, more: Iterable[str]) -> None:
     """Print on standard error the notes that are not part of the answer."""
-    for entry in request.findings:
+    for entry in (*request.findings, *quota_findings(answer)):
         if entry.finding.severity is not Severity.INFO:
             print_line(entry.line())
     state = request.state

@@ -1,10 +1,5 @@
 """Places of a group within its DeviceQuota: on other nodes, or with other devices, than without one."""
 
-from collections.abc import Iterator
-from itertools import combinations
-from random import Random
-from typing import Final, NamedTuple
-
 import pytest
 
 from allocator.model.plan import Budget
@@ -15,83 +10,24 @@ from sidecar.groups.searches import GroupSearches
 from sidecar.model.rejections import Code, Rejection
 from sidecar.plan.snapshot import Snapshot
 from testing.allocation.builders import attribute_of, claim, device, node, request, slice_of
+from testing.allocation.quota_groups import (
+    NETWORK,
+    Card,
+    Case,
+    Wanted,
+    is_within,
+    most_members,
+    random_case,
+)
 from testing.device_quotas import capacity_limit, device_limit, quota
 from testing.sidecar.groups import group_request, member
 from testing.sidecar.snapshots import snapshot
-
-NETWORK: Final = "network"
-NODES: Final = ("node-a", "node-b", "node-c")
-
-
-class Card(NamedTuple):
-    """A device: its pool, named as the node or NETWORK, its amounts, and its model."""
-
-    pool: str
-    name: str
-    memory: int
-    cores: int
-    model: str
-
-
-class Wanted(NamedTuple):
-    """The claim of a pod; an empty model takes any."""
-
-    name: str
-    devices: int
-    model: str
-
-
-class Case(NamedTuple):
-    """A group on a cluster with limits on memory, cores and the number of devices."""
-
-    cards: tuple[Card, ...]
-    pods: tuple[tuple[Wanted, ...], ...]
-    needs: int
-    limits: tuple[int, int, int]
-
-
-def random_case(seed: int) -> Case:
-    """At most 3 pods, 3 nodes and 3 devices on each; some see a device in a network, or share a claim."""
-    rng = Random(seed)
-    pools = list(NODES[: rng.choice((1, 2, 3, 3))])
-    if rng.random() < 0.2:
-        pools.append(NETWORK)
-    sizes = rng.choice(((1, 2), (1, 2, 4), (1, 3, 4)))
-    is_uniform = rng.random() < 0.3
-    cards: list[Card] = []
-    for pool in pools:
-        size = rng.choice(sizes), rng.choice(sizes)
-        for number in range(rng.randint(1, 2 if pool == NETWORK else 3)):
-            memory, cores = size if is_uniform else (rng.choice(sizes), rng.choice(sizes))
-            cards.append(Card(pool, f"gpu-{number}", memory, cores, rng.choice("xxy")))
-    shape = rng.choice((1, 1, 2)), rng.choice(("", "", "x"))
-    common = Wanted("common", 1, "")
-    has_common = rng.random() < 0.2
-    pods: list[tuple[Wanted, ...]] = []
-    for number in range(rng.choice((1, 2, 2, 3, 3))):
-        if rng.random() < 0.3:
-            shape = rng.choice((1, 1, 2)), rng.choice(("", "", "x"))
-        shared = (common,) if has_common and rng.random() < 0.7 else ()
-        is_launcher = number > 0 and rng.random() < 0.1
-        own = () if is_launcher else (Wanted(f"p{number}", *shape),)
-        pods.append((*own, *shared))
-    total = sum(wanted.devices for claims in pods for wanted in claims)
-    return Case(
-        cards=tuple(cards),
-        pods=tuple(pods),
-        needs=rng.randint(max(1, len(pods) - 1), len(pods)),
-        limits=(
-            rng.randint(1, 2 * total + 1),
-            rng.randint(total, 4 * total) if rng.random() < 0.4 else 99,
-            rng.randint(1, total + 1) if rng.random() < 0.2 else 99,
-        ),
-    )
 
 
 def world_of(case: Case) -> Snapshot:
     """The cluster of a case."""
     wanted_claims = {wanted.name: wanted for claims in case.pods for wanted in claims}
-    names = [name for name in NODES if any(card.pool == name for card in case.cards)]
+    names = case.nodes
     memory, cores, devices = case.limits
     return snapshot(
         *map(_claim, wanted_claims.values()),
@@ -127,64 +63,6 @@ def _claim(wanted: Wanted) -> ResourceClaim:
     return claim(request("gpu", *expressions, count=wanted.devices), name=wanted.name)
 
 
-def most_members(case: Case) -> int:
-    """The number of members of the largest placement within the limits, found by trying all of them."""
-    names = [name for name in NODES if any(card.pool == name for card in case.cards)]
-    best = 0
-
-    def visit(number: int, placed: int, used: frozenset[Card], common: str) -> None:
-        nonlocal best
-        best = max(best, placed)
-        if number == len(case.pods) or placed + len(case.pods) - number <= best:
-            return
-        for name in names:
-            for taken, then in _choices(case.pods[number], case.cards, used, name, common):
-                if _is_within(used | taken, case.limits):
-                    visit(number + 1, placed + 1, used | taken, then)
-        visit(number + 1, placed, used, common)
-
-    visit(0, 0, frozenset(), "")
-    return best
-
-
-def _choices(
-    claims: tuple[Wanted, ...],
-    cards: tuple[Card, ...],
-    used: frozenset[Card],
-    name: str,
-    common: str,
-) -> Iterator[tuple[frozenset[Card], str]]:
-    """Yield the cards for claims on a node, and the place of the shared claim then."""
-    if not claims:
-        yield frozenset(), common
-        return
-    wanted, rest = claims[0], claims[1:]
-    if wanted.name == "common" and common:
-        if common in {name, NETWORK}:
-            yield from _choices(rest, cards, used, name, common)
-        return
-    free = [
-        card
-        for card in cards
-        if card not in used and card.pool in {name, NETWORK} and wanted.model in {"", card.model}
-    ]
-    for chosen in combinations(free, wanted.devices):
-        then = common
-        if wanted.name == "common":
-            then = chosen[0].pool
-        for others, last in _choices(rest, cards, used | set(chosen), name, then):
-            yield frozenset(chosen) | others, last
-
-
-def _is_within(used: frozenset[Card], limits: tuple[int, int, int]) -> bool:
-    memory, cores, devices = limits
-    return (
-        sum(card.memory for card in used) <= memory
-        and sum(card.cores for card in used) <= cores
-        and len(used) <= devices
-    )
-
-
 # --- the same as trying all placements ------------------------------------------------------------
 
 
@@ -204,7 +82,7 @@ def test_a_group_is_placed_where_some_placement_keeps_within_the_quota(first: in
         assert is_placed == (most_members(case) >= case.needs), (seed, outcome)
         fits += is_placed
         if isinstance(outcome, Places):
-            assert _is_within(_cards_of(outcome, case), case.limits), seed
+            assert is_within(_cards_of(outcome, case), case.limits), seed
 
     assert 5 < fits < 45
 

@@ -1,0 +1,130 @@
+"""The best node for a pod or claim that fits several, by its strategy and its scheduler's profile."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from allocator.cluster.verdicts import ClassVerdict
+from allocator.explain.trace import Evaluated
+from allocator.model.plan import Plan
+from allocator.nodes.scoring import score_resources
+from allocator.pods.claims import pod_name
+from allocator.simulation.attempt import BestNode, PlacementAttempt, class_names
+from allocator.simulation.best_verdicts import best_verdicts
+from allocator.simulation.model import SimulationInput, SimulationOptions
+from allocator.simulation.placements import Placements
+from allocator.strategies import registry
+from allocator.strategies.by_node_pool import PoolStrategies, by_node_pool
+from allocator.strategies.capacity_weights import CapacityWeights
+from allocator.strategies.first_fit import FIRST_FIT
+from allocator.strategies.strategy import Strategy
+from kube.api.core import Pod
+from kube.api.resource import DeviceClass, ResourceClaim
+from kube.errors import FieldError
+from kube.names import DEFAULT_SCHEDULER_NAME
+
+
+class NodeChoice:
+    """Chooses the nodes of a simulation.
+
+    Attributes:
+        notes: Remarks for people on strategies, in order.
+    """
+
+    def __init__(
+        self, state: Placements, objects: SimulationInput, options: SimulationOptions
+    ) -> None:
+        """Begin without notes.
+
+        Args:
+            state: The placements so far.
+        """
+        self.notes: dict[str, None] = {}
+        self._state = state
+        self._objects = objects
+        self._options = options
+
+    def strategy(self, pod: Pod | None, claims: Iterable[ResourceClaim]) -> Strategy:
+        """Return the strategy: of the call, of the pod, of a class, of pools of nodes, or the default."""
+        options = self._options
+        if options.strategy is not None:
+            return registry.with_weights(options.strategy, options.weights)
+        classes, pools = self._objects.classes, options.pool_strategies
+        strategy, note = _named_strategy(pod, claims, classes, pools, options.weights)
+        self.notes |= {note: None} if note else {}
+        return strategy
+
+    def best(
+        self,
+        attempt: PlacementAttempt,
+        nodes: Mapping[frozenset[str], Collection[str]],
+        evaluated: list[Evaluated],
+    ) -> BestNode | None:
+        """Return the best node, if any; the verdicts are added to `evaluated`.
+
+        Args:
+            nodes: Extended resources that a claim has to provide, to the nodes where that is so.
+
+        Raises:
+            AttemptFailed: The attempt ends on all nodes.
+        """
+        best: BestNode | None = None
+        for resources, names in nodes.items():
+            claims = (*attempt.claims.open, *self._state.extended_claims(attempt, resources))
+            pending = self._state.cluster.resolve(claims)
+            strategy = self.strategy(attempt.pod, claims)
+            verdicts = best_verdicts(
+                self._state.cluster, pending, strategy, self._options.budget, names
+            )
+            evaluated.append(Evaluated(verdicts=verdicts, pending=pending, strategy=strategy))
+            for verdict in verdicts.classes:
+                if not isinstance(verdict.outcome, Plan):
+                    continue
+                rank, node = self._best_of_class(attempt, verdict, strategy)
+                if best is None or (-rank, node) < (-best.rank, best.node):
+                    plan = verdicts.plan(node)
+                    assert plan is not None
+                    best = BestNode(rank=rank, node=node, plan=plan, pending=pending)
+        return best
+
+    def _best_of_class(
+        self, attempt: PlacementAttempt, verdict: ClassVerdict, strategy: Strategy
+    ) -> tuple[int, str]:
+        """Return the best score of a class of nodes, and the first node by name that has it."""
+        by_strategy = 0 if strategy is FIRST_FIT else verdict.score
+        profile = None
+        if attempt.pod is not None:
+            scheduler = attempt.pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
+            profile = self._options.profiles.get(scheduler)
+        if profile is None or attempt.request is None:
+            return by_strategy, min(verdict.nodes)
+        request = attempt.request
+        less, node = min(
+            (-score_resources(request, self._state.ledger.of(name), profile), name)
+            for name in verdict.nodes
+        )
+        return by_strategy * (profile.strategy_weight or 0) - less, node
+
+
+def _named_strategy(
+    pod: Pod | None,
+    claims: Iterable[ResourceClaim],
+    classes: Mapping[str, DeviceClass],
+    pools: PoolStrategies,
+    weights: CapacityWeights,
+) -> tuple[Strategy, str]:
+    """Return the strategy of a pod, a class or pools of nodes, and a note; it is empty if all is well."""
+    names = dict.fromkeys(name for claim in claims for name in class_names(claim))
+    annotations = {
+        name: classes[name].metadata.annotations or {} for name in names if name in classes
+    }
+    name = registry.requested_strategy(pod.annotations if pod is not None else {}, annotations)
+    if name is None:
+        return by_node_pool(FIRST_FIT, pools, weights), ""
+    strategy = name if isinstance(name, FieldError) else registry.find_strategy(name)
+    if not isinstance(strategy, FieldError):
+        return registry.with_weights(strategy, weights), ""
+    title = f"Pod {pod.metadata.namespace}/{pod_name(pod)}: " if pod is not None else ""
+    note = (
+        f"{title}{strategy.path}: {strategy.message}, so {registry.DEFAULT} is used; "
+        f"use {strategy.fix}"
+    )
+    return FIRST_FIT, note
