@@ -169,7 +169,7 @@ chaos: setup ## schedules of the allocation protocol, faults that are planted in
 	  echo "testing.sidecar.chaos --seeds 12000 --fault no-wait-before"; \
 	  printf "testing.sidecar.group_chaos --seeds 500 --fault %s\n" \
 	    no-commit no-take-back no-look-back hasty-take-back no-parking what-if-holds first-takes-all \
-	    old-minimum deleted-counts lost-node; \
+	    old-minimum deleted-counts lost-node hasty-give-up; \
 	} | xargs --max-lines=1 --max-procs="$$(nproc)" --verbose $(BIN)/python -m
 	$(if $(SEEDS)$(FIRST),,DRAWBRIDGE_E2E_FULL="$(or $(FULL),100 3)" \
 	  DRAWBRIDGE_E2E_NODES="$(or $(NODES),1000)" DRAWBRIDGE_E2E_WAITING="$(or $(WAITING),500)" \

@@ -317,9 +317,9 @@ func TestAMemberWithoutClaimsPassesTheBarrierAndIsUnreservedByACall(t *testing.T
 	if reservation["number"] != 1.0 || reservation["group"].(map[string]any)["uid"] != "job" {
 		t.Errorf("carried %v", reservation)
 	}
-	// The sidecar waits for others, and after that for drivers.
-	single := 10*60*1000.0 + 30*1000
-	if waits := s.body("prebind", 0)["deadlineMillis"].(float64); waits <= single || waits > single+40*1000 {
+	// The sidecar waits for others, which wait for their volumes, and after that for drivers.
+	single, volumes := 10*60*1000.0+30*1000, 10*60*1000.0+30*1000
+	if waits := s.body("prebind", 0)["deadlineMillis"].(float64); waits <= single+volumes || waits > single+volumes+10*1000 {
 		t.Errorf("waits %g ms", waits)
 	}
 	if number := s.body("unreserve", 0)["number"]; number != 1.0 {

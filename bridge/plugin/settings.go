@@ -20,7 +20,8 @@ type Settings struct {
 	Socket string `json:"socket"`
 	// CallTimeout is what a call of the serial cycle may take before the sidecar counts as lost.
 	CallTimeout metav1.Duration `json:"callTimeout"`
-	// BindingTimeout is how long PreBind waits for binding conditions of devices.
+	// BindingTimeout is how long PreBind waits for binding conditions of devices, and how long a pod of a
+	// group waits for the volumes of another one.
 	BindingTimeout metav1.Duration `json:"bindingTimeout"`
 	// Heartbeat is the time between two greetings of the sidecar.
 	Heartbeat metav1.Duration `json:"heartbeat"`
@@ -108,14 +109,19 @@ func (s *Settings) durations() []namedDuration {
 	}
 }
 
-// bindingMargin is what PreBind may take beyond its wait: the sidecar is to say that time is over.
-const bindingMargin = 30 * time.Second
+const (
+	// bindingMargin is what PreBind may take beyond its wait: the sidecar is to say that time is over.
+	bindingMargin = 30 * time.Second
+	// memberMargin likewise, of a member of a group: the sidecar waits for 30 seconds after the last member could come.
+	memberMargin = 40 * time.Second
+)
 
 func (s *Settings) client() sidecar.Config {
 	return sidecar.Config{
 		Socket:      s.Socket,
 		CallTimeout: s.CallTimeout.Duration,
 		BindTimeout: s.BindingTimeout.Duration + bindingMargin,
+		MemberWait:  s.BindingTimeout.Duration + memberMargin,
 		Heartbeat:   s.Heartbeat.Duration,
 	}
 }

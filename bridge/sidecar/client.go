@@ -29,6 +29,9 @@ const (
 	// refused with "resource temporarily unavailable".
 	maxConnections     = 1024
 	maxIdleConnections = 64
+	// A member of a group holds a connection while it waits for the others, for minutes where one of them
+	// waits for its volumes. As many as the listener's backlog holds.
+	maxWaitingConnections = 4096
 	// Between two greetings while the process waits for its sidecar to lead, which is part of a failover.
 	greetingPause = 250 * time.Millisecond
 
@@ -45,6 +48,8 @@ type Config struct {
 	CallTimeout time.Duration
 	// BindTimeout is what PreBind may take; it waits for binding conditions of devices.
 	BindTimeout time.Duration
+	// MemberWait is how much longer PreBind of a group's member may take; it waits for the other members.
+	MemberWait time.Duration
 	// Heartbeat is the time between two greetings.
 	Heartbeat time.Duration
 }
@@ -55,6 +60,7 @@ type Client struct {
 	scheduler    string
 	http         *http.Client
 	binding      *http.Client // For PreBind, which may wait minutes: it holds up no other call.
+	waiting      *http.Client // For PreBind of groups' members, likewise: it holds up no other pod.
 	reservations *reservations
 	headroom     *headroom
 	usualPods    usualPods
@@ -77,21 +83,22 @@ func NewClient(config Config, scheduler string) *Client {
 	return &Client{
 		config:       config,
 		scheduler:    scheduler,
-		http:         &http.Client{Transport: newTransport(config.Socket)},
-		binding:      &http.Client{Transport: newTransport(config.Socket)},
+		http:         &http.Client{Transport: newTransport(config.Socket, maxConnections)},
+		binding:      &http.Client{Transport: newTransport(config.Socket, maxConnections)},
+		waiting:      &http.Client{Transport: newTransport(config.Socket, maxWaitingConnections)},
 		reservations: newReservations(),
 		headroom:     newHeadroom(),
 		reason:       "not greeted yet",
 	}
 }
 
-func newTransport(socket string) *http.Transport {
+func newTransport(socket string, connections int) *http.Transport {
 	dialer := net.Dialer{}
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", socket)
 		},
-		MaxConnsPerHost:     maxConnections,
+		MaxConnsPerHost:     connections,
 		MaxIdleConnsPerHost: maxIdleConnections,
 		IdleConnTimeout:     idleTimeout,
 		DisableCompression:  true,
@@ -286,11 +293,7 @@ func (c *Client) post(ctx context.Context, point string, request request, answer
 	// Every call may arrive twice, so net/http may repeat one whose connection was closed while idle.
 	// Present without values, the header is not sent.
 	posted.Header["Idempotency-Key"] = nil
-	client := c.http
-	if point == preBind {
-		client = c.binding
-	}
-	response, err := client.Do(posted)
+	response, err := c.clientFor(point, request).Do(posted)
 	if err != nil {
 		return 0, err
 	}
@@ -310,6 +313,17 @@ func (c *Client) post(ctx context.Context, point string, request request, answer
 		return max(response.StatusCode, http.StatusInternalServerError), nil
 	}
 	return response.StatusCode, nil
+}
+
+// clientFor returns the connections for a call.
+func (c *Client) clientFor(point string, request request) *http.Client {
+	if point != preBind {
+		return c.http
+	}
+	if bound, ok := request.(*PodRequest); ok && bound.isMember {
+		return c.waiting
+	}
+	return c.binding
 }
 
 // State is what a greeting found.

@@ -57,3 +57,30 @@ func TestBindingsThatWaitHoldUpNoOtherCall(t *testing.T) {
 		t.Errorf("the sidecar does not answer a greeting: %s", state.Message)
 	}
 }
+
+// A group waits for minutes for a member whose volumes are not bound yet.
+func TestMembersThatWaitForTheirGroupHoldUpNoOtherPod(t *testing.T) {
+	server := sidecartest.Start(t)
+	server.Decide("prebind", func(body map[string]any) sidecartest.Reply {
+		if body["podUID"] == "single" {
+			return sidecartest.Reply{}
+		}
+		return sidecartest.Reply{Wait: make(chan struct{})}
+	})
+	client := greeted(t, server)
+	client.LimitBindings(2)
+	ctx, cancel := context.WithCancel(t.Context())
+	var members sync.WaitGroup
+	for range 3 {
+		members.Go(func() { _, _ = client.PreBindMember(ctx, &sidecar.PodRequest{PodUID: "member"}) })
+	}
+	defer members.Wait()
+	defer cancel()
+	for len(server.Requests("prebind")) < 2 {
+		time.Sleep(time.Millisecond)
+	}
+
+	_, err := client.PreBind(t.Context(), &sidecar.PodRequest{PodUID: "single"})
+
+	must(t, err)
+}

@@ -2,7 +2,6 @@ package sidecar
 
 import (
 	"context"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -85,12 +84,10 @@ func (c *Client) Group(ctx context.Context, request *GroupRequest) (*GroupAnswer
 	return answer, c.callInCycle(ctx, "group", request, answer)
 }
 
-// memberWait is how long the sidecar may hold up a member's PreBind until the other members have arrived.
-const memberWait = 40 * time.Second
-
 // PreBindMember is PreBind for a member of a group, which waits for the other members.
 func (c *Client) PreBindMember(ctx context.Context, request *PodRequest) (*VerdictAnswer, error) {
-	return c.preBind(ctx, request, c.config.BindTimeout+memberWait)
+	request.isMember = true
+	return c.preBind(ctx, request, c.config.BindTimeout+c.config.MemberWait)
 }
 
 // ReserveMember takes note of a reservation for a member of a group; no call. A reservation of the same

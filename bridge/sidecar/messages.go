@@ -161,6 +161,8 @@ type PodRequest struct {
 	Group *GroupReference `json:"group,omitempty"`
 	// Number is that of the reservation that Unreserve gives up.
 	Number int64 `json:"number,omitempty"`
+	// isMember is set where PreBind waits for the other pods of a group.
+	isMember bool
 }
 
 // VerdictAnswer is the answer to PreBind and PostFilter.

@@ -6,9 +6,14 @@ a gang wait here, each before its Binding, until their claims can be written tog
     reserved -- arrive --> arrived -- begin --> committing -- let_go --> passed -- seen bound --> gone from here
     any -- unreserved, deleted, failed --> gone from here
 
-Bound pods count for the minimum, and so do those that passed. What is beyond the minimum goes singly.
+Bound pods count for the minimum, and so do those that passed. What comes after that goes singly.
 
-Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/schedule_one_podgroup.go, submitPodGroupAlgorithmResult.
+Between Reserve and Binding a pod waits in Permit, which has let all reserved pods go when the first one
+arrives, and in PreBind for its volumes, for minutes. Then it arrives here, or is unreserved: the scheduler
+sees to that. So who is reserved is waited for, as long as volumes may take.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/schedule_one_podgroup.go, submitPodGroupAlgorithmResult;
+plugins/gangscheduling/gangscheduling.go, Permit; plugins/volumebinding/binder.go, BindPodVolumes.
 """
 
 from collections.abc import Collection
@@ -18,9 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 WAIT_S: Final = 30.0
-"""The wait for the other pods of a group, from the last change of its reservations."""
-MAX_WAIT_S: Final = 38.0
-"""The longest wait of a pod, whatever changes: the plugin waits 40 seconds longer for a pod of a group."""
+"""The wait for further pods of a group, after the last reserved one could arrive, or was unreserved."""
 
 
 class Barrier(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,13 +86,14 @@ class GiveUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(
-    barrier: Barrier, uid: str, bound: Collection[str], now_s: float
+    barrier: Barrier, uid: str, bound: Collection[str], now_s: float, *, max_prebind_s: float
 ) -> Wait | Commit | GiveUp:
     """Return the next step for a pod that has arrived.
 
     Args:
         bound: UIDs of the group's pods that are seen bound, and have not ended.
         now_s: Monotonic seconds.
+        max_prebind_s: The longest time that a pod spends in PreBind.
     """
     placed = (barrier.passed | frozenset(bound)) - barrier.arrived
     if not barrier.is_gang or len(placed) >= barrier.min_count:
@@ -97,13 +101,16 @@ def decide(
     if barrier.committing:
         return Wait(until_s=None)  # If it fails, it counts for nobody.
     is_enough = len(placed) + len(barrier.arrived) >= barrier.min_count
-    until_s = min(
-        max(barrier.changed_s, barrier.arrived_s) + WAIT_S, barrier.arrived_s + MAX_WAIT_S
-    )
-    if is_enough and (now_s >= until_s or not barrier.reserved - placed):
-        # Pods that are late, such as one whose volumes take minutes, are beyond the minimum.
+    is_somebody_late = bool(barrier.reserved - placed)
+    if is_enough and not is_somebody_late:
         return Commit(pods=barrier.arrived)
-    return Wait(until_s=until_s) if now_s < until_s else GiveUp(pods=barrier.arrived)
+    # From the first arrival, so that neither a lost pod nor pods that come and go are waited for longer.
+    until_s = barrier.arrived_s + max_prebind_s + WAIT_S
+    if not is_somebody_late:
+        until_s = min(until_s, max(barrier.changed_s, barrier.arrived_s) + WAIT_S)
+    if now_s < until_s:
+        return Wait(until_s=until_s)
+    return Commit(pods=barrier.arrived) if is_enough else GiveUp(pods=barrier.arrived)
 
 
 def reserve(barrier: Barrier, uid: str, now_s: float) -> Barrier:

@@ -105,7 +105,8 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     of them at most, and namespaces take turns."""
 
     binding_timeout: PositiveDuration = PositiveDuration(600)
-    """The time for the binding conditions of devices, as kube-scheduler has it."""
+    """The time for the binding conditions of devices, as kube-scheduler has it; and the time that volumes of
+    a pod may take while others of its group wait for it."""
 
     drift_check_period: PositiveDuration = PositiveDuration(600)
     """The period between two checks that the devices in use are counted correctly. One takes some

@@ -60,7 +60,7 @@ class BinderSettings(NamedTuple):
         max_claims: The number of claims that are written at a time; half of them for one namespace. Further ones
             wait for their turn outside the deadline, so that what has begun ends however many wait.
         binding_timeout_s: The time for the binding conditions of all devices, from their
-            allocation.
+            allocation, and for the volumes of a pod that others of its group wait for.
     """
 
     write_deadline_s: float
@@ -69,7 +69,11 @@ class BinderSettings(NamedTuple):
 
 
 class Binder:
-    """Writes reserved devices to the API."""
+    """Writes reserved devices to the API.
+
+    Attributes:
+        settings: The time limits of a binding.
+    """
 
     def __init__(
         self,
@@ -88,7 +92,7 @@ class Binder:
         """
         self._state = state
         self._writer = writer
-        self._settings = settings
+        self.settings: Final = settings
         self._now = now
         self._count = count
         self._places = Turns(settings.max_claims, per_tenant=ceil(settings.max_claims / 2))
@@ -240,7 +244,7 @@ class Binder:
         try:
             async with (
                 self._places.take(consumed.name[0]),
-                asyncio.timeout(self._settings.write_deadline_s),
+                asyncio.timeout(self.settings.write_deadline_s),
             ):
                 for _ in range(MAX_CONFLICTS):
                     if others:
@@ -328,7 +332,7 @@ class Binder:
 
     async def _wait_ready(self, names: Sequence[Name]) -> Rejection | None:
         """Wait for the binding conditions of all devices."""
-        timeout_s = self._settings.binding_timeout_s
+        timeout_s = self.settings.binding_timeout_s
         state = Binding.PENDING
         try:
             async with asyncio.timeout(timeout_s):

@@ -223,7 +223,7 @@ class GroupCommits:
         """Take the next action for a pod that has arrived, or wait until that may have changed."""
         reference = self._references[group_uid]
         barrier, bound = self._current(reference), self._bound(reference)
-        match group_barrier.decide(barrier, uid, bound, self._clock()):
+        match self._decide(barrier, uid, bound):
             case Commit(pods=pods):
                 await self._commit(reference, pods)
             case GiveUp(pods=pods):
@@ -236,6 +236,10 @@ class GroupCommits:
                     async with asyncio.timeout(wait_s):
                         await place.wake.wait()
                 place.wake.clear()
+
+    def _decide(self, barrier: Barrier, uid: str, bound: frozenset[str]) -> Wait | Commit | GiveUp:
+        max_prebind_s = self._binder.settings.binding_timeout_s
+        return group_barrier.decide(barrier, uid, bound, self._clock(), max_prebind_s=max_prebind_s)
 
     def _current(self, reference: GroupReference) -> Barrier:
         """Return the barrier with the group's present minimum, since that may change while pods wait."""
@@ -409,9 +413,7 @@ class GroupCommits:
             return
         reference = self._references[group_uid]
         # The step is the same for all that wait.
-        step = group_barrier.decide(
-            self._current(reference), places[0].member.uid, self._bound(reference), self._clock()
-        )
+        step = self._decide(self._current(reference), places[0].member.uid, self._bound(reference))
         for place in places:
             if not isinstance(step, Wait) or _is_earlier(step.until_s, place.until_s):
                 place.wake.set()

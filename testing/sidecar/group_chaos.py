@@ -5,8 +5,8 @@ The API server and the sidecars are those of `testing.sidecar.world`, and the de
 claim that its pods share. Pods come late or never, are unreserved or deleted in the middle of a commit, Bindings
 fail, and sidecars freeze, are killed, or hand over. With odd seeds the shared claim is reserved for the gang, and not
 for its pods. Pods are deleted while others wait, and others come; a gang's minimum is raised or lowered, and a node
-is lost between a Reserve and the Binding. After each event no device belongs to two claims, no claim
-was taken from a pod that runs, and the history rule holds: before its first complete commit a gang has 0 pods
+is lost between a Reserve and the Binding. With every fourth seed the volumes of some pods take long, and the others
+wait for these. After each event no device belongs to two claims, no claim was taken from a pod that runs, and the history rule holds: before its first complete commit a gang has 0 pods
 whose claims are all allocated, or as many as it needs at least, outside the commit window. What counts
 is the minimum that the leader has seen. The window is that of a commit under way, or what is left of one: while there is a leader that serves, it has to know of it.
 A pod that is reserved for the second time has the devices of the first, and what preemption asks promises nothing.
@@ -17,7 +17,8 @@ was written before a write was refused, `no-look-back` has a new leader serve at
 not settle an unknown write first, `no-parking` gives devices up between the two Reserves of a pod,
 `what-if-holds` promises what preemption only asked about, `first-takes-all` takes a gang's entry out of a claim with
 the first pod that leaves, `old-minimum` goes by the minimum of the reservations, `deleted-counts` lets the rest of a
-commit go whoever has left it, and `lost-node` does not look at the nodes again.
+commit go whoever has left it, `lost-node` does not look at the nodes again, and `hasty-give-up` does not wait for
+volumes.
 """
 
 import argparse
@@ -58,6 +59,12 @@ FORGOTTEN: Final = 0.15
 """Share of the reservations after which a pod of the gang never comes."""
 LATE: Final = 0.2
 """Share of the pods of a new gang that come later."""
+VOLUMES_S: Final = 20.0
+"""The longest time for the volumes of a pod."""
+HASTY_S: Final = 2.0
+"""The wait for pods that are reserved, with the fault `hasty-give-up`."""
+SLOW: Final = 0.3
+"""Share of the pods with volumes that take long."""
 
 
 class Fault(StrEnum):
@@ -74,6 +81,7 @@ class Fault(StrEnum):
     OLD_MINIMUM = "old-minimum"
     DELETED_COUNTS = "deleted-counts"
     LOST_NODE = "lost-node"
+    HASTY_GIVE_UP = "hasty-give-up"
 
 
 class Running:
@@ -104,6 +112,8 @@ class GroupProcess(Process):
         minimums: Gang to its minimum, as it was seen.
         nodes: The nodes that are seen.
         node_of: The node that was reserved for each pod.
+        volumes_until_s: Pod to the time at which its volumes are bound, by the process's clock.
+        may_take_until_s: Pod to the latest such time.
         parked: The pods of each gang whose run is over, which are to be reserved for the second time, with the
             versions of their claims.
         is_looking_back: It leads, and does not serve before what the leader before left is taken back.
@@ -119,6 +129,8 @@ class GroupProcess(Process):
         self.minimums = {gang.name: gang.min_count for gang in GANGS}
         self.nodes = frozenset(NODES)
         self.node_of: dict[str, str] = {}
+        self.volumes_until_s: dict[str, float] = {}
+        self.may_take_until_s: dict[str, float] = {}
         self.parked: dict[str, dict[str, list[str]]] = {}
         self.is_looking_back = True
 
@@ -146,6 +158,7 @@ class GroupWorld(World[GroupProcess]):
         super().__init__(seed)
         self._planted = fault
         self._has_group_entries = bool(seed % 2)
+        self._has_volumes = seed % 4 == 2
         self._objects = GangObjects()
         self._running: dict[str, tuple[ClaimKey, ...]] = {}
         self._complete: set[tuple[str, int]] = set()
@@ -344,6 +357,10 @@ class GroupWorld(World[GroupProcess]):
             barrier = group_barrier.reserve(barrier, pod, process.clock(self._now))
         process.barriers[gang.name] = barrier
         self.trace.append(f"         {process.name} reserves nodes for {', '.join(chosen)}")
+        for pod in chosen if self._has_volumes else ():
+            now_s, is_slow = process.clock(self._now), self._random.random() < SLOW
+            process.volumes_until_s[pod] = now_s + self._random.uniform(0, VOLUMES_S * is_slow)
+            process.may_take_until_s[pod] = now_s + VOLUMES_S
 
     def _resume(self, process: GroupProcess) -> None:
         """Reserve the nodes of a run for the second time; this has to find the devices of the first."""
@@ -424,13 +441,15 @@ class GroupWorld(World[GroupProcess]):
     def _arrive(self, process: GroupProcess) -> None:
         """Begin the Binding of a pod."""
         gang = self._random.choice(GANGS)
-        barrier = process.barriers[gang.name]
-        reserved = barrier.reserved.difference(process.parked.get(gang.name, ()))
+        barrier, now_s = process.barriers[gang.name], process.clock(self._now)
+        reserved = {
+            pod
+            for pod in barrier.reserved.difference(process.parked.get(gang.name, ()))
+            if process.volumes_until_s.get(pod, now_s) <= now_s
+        }
         if process.serves and reserved:
             pod = self._random.choice(sorted(reserved))
-            process.barriers[gang.name] = group_barrier.arrive(
-                barrier, pod, process.clock(self._now)
-            )
+            process.barriers[gang.name] = group_barrier.arrive(barrier, pod, now_s)
 
     def _unreserve(self, process: GroupProcess) -> None:
         """Give up a pod, perhaps while its claims are being written."""
@@ -480,8 +499,10 @@ class GroupWorld(World[GroupProcess]):
         if not process.serves or not barrier.arrived or gang.name in process.commits:
             return
         pod = self._random.choice(sorted(barrier.arrived))
-        bound = process.bound.intersection(self._pods(gang))
-        step = group_barrier.decide(barrier, pod, bound, process.clock(self._now))
+        bound, now_s = process.bound.intersection(self._pods(gang)), process.clock(self._now)
+        is_hasty = self._planted is Fault.HASTY_GIVE_UP
+        max_prebind_s = HASTY_S - group_barrier.WAIT_S if is_hasty else VOLUMES_S
+        step = group_barrier.decide(barrier, pod, bound, now_s, max_prebind_s=max_prebind_s)
         if self._planted is Fault.NO_COMMIT:
             step = Commit(pods=frozenset({pod}))
         match step:
@@ -489,9 +510,18 @@ class GroupWorld(World[GroupProcess]):
                 self._begin_commit(process, gang, pods)
             case GiveUp(pods=pods):
                 self.trace.append(f"         {', '.join(sorted(pods))} give up")
+                self._check_give_up(process, barrier, now_s)
                 self._forget(process, gang, pods)
             case Wait():
                 pass
+
+    def _check_give_up(self, process: GroupProcess, barrier: Barrier, now_s: float) -> None:
+        """Look for pods that were reserved with those that give up, and may come yet."""
+        for pod in barrier.reserved - process.bound:
+            may_take_until_s = process.may_take_until_s.get(pod, now_s)
+            was_first = may_take_until_s - VOLUMES_S <= barrier.arrived_s
+            if was_first and now_s < may_take_until_s:
+                self._fail(f"the volumes of {pod} may be bound yet, and the others gave up")
 
     def _current(self, process: GroupProcess, gang: Gang) -> Barrier:
         """Return the barrier of a gang with its present minimum."""

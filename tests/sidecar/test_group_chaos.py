@@ -26,6 +26,7 @@ def test_no_schedule_leaves_a_gang_with_a_part_of_its_devices() -> None:
         (Fault.OLD_MINIMUM, 57, "3 need them"),
         (Fault.DELETED_COUNTS, 91, "3 need them"),
         (Fault.LOST_NODE, 4, "which is gone"),
+        (Fault.HASTY_GIVE_UP, 6, "may be bound yet"),
     ],
 )
 def test_a_planted_fault_is_found_and_its_seed_is_a_schedule(

@@ -362,12 +362,53 @@ async def test_too_few_pods_give_up_together(
 ) -> None:
     monkeypatch.setattr(group_barrier, "WAIT_S", 0.2)
     async with group_of_three(tmp_path) as story:
+        story.reserve("a", "b")
+
+        answers = await asyncio.gather(story.begin("a"), story.begin("b"))
+
+        assert verdicts(answers) == {("unschedulable", "groupNotComplete")}
+        assert not story.allocated()
+
+
+async def test_a_pod_whose_volumes_take_long_is_bound_with_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_barrier, "WAIT_S", 0.2)
+    async with group_of_three(tmp_path) as story:
+        story.reserve()
+        waiting = await story.arrive("a", "b")
+        await asyncio.sleep(0.5)
+        assert not story.allocated()
+
+        answers = await asyncio.gather(*waiting, story.begin("c"))
+
+        assert verdicts(answers) == {("ok", "")}
+        assert story.allocated() == "abc"
+
+
+async def test_a_lost_pod_keeps_the_others_no_longer_than_volumes_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_barrier, "WAIT_S", 0.2)
+    async with group_of_three(tmp_path, binder={"binding_timeout_s": 0.3}) as story:
         story.reserve()
 
         answers = await asyncio.gather(story.begin("a"), story.begin("b"))
 
         assert verdicts(answers) == {("unschedulable", "groupNotComplete")}
         assert not story.allocated()
+
+
+async def test_pods_that_wait_for_others_hold_no_turn_of_writes(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path, binder={"max_claims": 1}) as story:
+        story.reserve("a", "b")
+        waiting = await story.arrive("a", "b")
+        story.scheduler.reserve(story.pods["c"], "node-1")
+
+        assert (await story.begin("c"))["verdict"] == "ok"
+        assert story.allocated() == "c"
+        for task in waiting:
+            task.cancel()
 
 
 async def test_a_pod_that_is_deleted_while_its_group_is_written_takes_the_others_along(

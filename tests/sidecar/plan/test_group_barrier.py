@@ -7,7 +7,6 @@ from typing import NamedTuple
 import pytest
 
 from sidecar.commit.group_barrier import (
-    MAX_WAIT_S,
     WAIT_S,
     Barrier,
     Commit,
@@ -23,6 +22,11 @@ from sidecar.commit.group_barrier import (
 )
 
 Event = Callable[[Barrier], Barrier]
+
+VOLUMES_S = 600.0
+"""The longest time in PreBind."""
+LATEST_S = VOLUMES_S + WAIT_S
+"""The end of the wait for pods that are reserved, after the first arrival."""
 
 
 def reserved(*pods: str, at_s: float = 0.0) -> Event:
@@ -80,7 +84,7 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case("the first waits", 2, [reserved(*"ab"), arrived("a")], "", 1, Wait(until_s=WAIT_S)),
+    Case("the first waits", 2, [reserved(*"ab"), arrived("a")], "", 1, Wait(until_s=LATEST_S)),
     Case("the last has all go", 2, [reserved(*"ab"), arrived(*"ab")], "", 1, commit(*"ab")),
     Case("in any order", 2, [reserved(*"ab"), arrived(*"ba")], "", 1, commit(*"ab")),
     Case(
@@ -89,7 +93,7 @@ CASES = (
         [reserved(*"abc"), arrived(*"ab")],
         "",
         1,
-        Wait(until_s=WAIT_S),
+        Wait(until_s=LATEST_S),
     ),
     Case(
         "one that was unreserved is not",
@@ -124,10 +128,10 @@ CASES = (
     Case(
         "a pod that is added is waited for from its reservation",
         2,
-        [reserved(*"ab"), arrived("a"), reserved("c", at_s=6), arrived("b", at_s=7)],
+        [reserved(*"ab"), arrived(*"ab"), reserved("c", at_s=6)],
         "",
         8,
-        Wait(until_s=6 + WAIT_S),
+        Wait(until_s=LATEST_S),
     ),
     Case(
         "a waiting pod that is deleted counts no more",
@@ -200,23 +204,55 @@ CASES = (
         Wait(until_s=None),
     ),
     Case(
-        "all give up together",
+        "a pod whose volumes take minutes is waited for",
         3,
         [reserved(*"abc"), arrived(*"ab", at_s=1)],
         "",
-        1 + WAIT_S,
+        VOLUMES_S,
+        Wait(until_s=1 + LATEST_S),
+    ),
+    Case(
+        "and bound with the others",
+        3,
+        [reserved(*"abc"), arrived(*"ab", at_s=1), arrived("c", at_s=VOLUMES_S)],
+        "",
+        VOLUMES_S,
+        commit(*"abc"),
+    ),
+    Case(
+        "one whose volumes are not there in time is waited for once more after it was unreserved",
+        3,
+        [reserved(*"abc"), arrived(*"ab", at_s=1), left("c", at_s=200)],
+        "",
+        201,
+        Wait(until_s=200 + WAIT_S),
+    ),
+    Case(
+        "a lost pod is waited for no longer than the volumes of another may take",
+        3,
+        [reserved(*"abc"), arrived(*"ab", at_s=1)],
+        "",
+        1 + LATEST_S,
         give_up(*"ab"),
     ),
     Case(
-        "enough pods do not give up for a late one",
+        "enough pods do not give up for a lost one",
         2,
         [reserved(*"abc"), arrived(*"ab", at_s=1)],
         "",
-        1 + WAIT_S,
+        1 + LATEST_S,
         commit(*"ab"),
     ),
     Case(
-        "a pod whose volumes took minutes waits again",
+        "all give up together",
+        3,
+        [reserved(*"abc"), arrived(*"ab", at_s=1), left("c", at_s=5)],
+        "",
+        5 + WAIT_S,
+        give_up(*"ab"),
+    ),
+    Case(
+        "a pod that comes after the others gave up waits again",
         3,
         [reserved(*"abc"), arrived(*"ab"), left(*"ab", at_s=WAIT_S), arrived("c", at_s=300)],
         "",
@@ -224,29 +260,27 @@ CASES = (
         Wait(until_s=300 + WAIT_S),
     ),
     Case(
-        "pods that come again and again do not make others wait for ever",
+        "pods that come and go do not make others wait for ever",
         3,
         [
-            reserved(*"abc"),
+            reserved("a"),
             arrived("a", at_s=0),
-            reserved("d", at_s=20),
-            reserved("e", at_s=30),
+            *(
+                happen
+                for number in range(31)
+                for happen in (reserved("d", at_s=20 * number), left("d", at_s=20 * number + 10))
+            ),
         ],
         "",
-        31,
-        Wait(until_s=MAX_WAIT_S),
+        LATEST_S - 1,
+        Wait(until_s=LATEST_S),
     ),
     Case(
         "and they give up then",
         3,
-        [
-            reserved(*"abc"),
-            arrived("a", at_s=0),
-            reserved("d", at_s=20),
-            reserved("e", at_s=30),
-        ],
+        [reserved("a"), arrived("a", at_s=0), reserved("d", at_s=LATEST_S - 5)],
         "",
-        MAX_WAIT_S,
+        LATEST_S,
         give_up("a"),
     ),
     Case(
@@ -264,21 +298,23 @@ CASES = (
 def test_decide(case: Case) -> None:
     barrier = barrier_after(case.events, case.min_count)
 
-    assert decide(barrier, min(barrier.arrived), case.bound, case.now_s) == case.want
+    step = decide(barrier, min(barrier.arrived), case.bound, case.now_s, max_prebind_s=VOLUMES_S)
+
+    assert step == case.want
 
 
 def test_a_minimum_that_was_raised_while_they_wait_counts() -> None:
     barrier = barrier_after([reserved(*"ab"), arrived(*"ab")], 2)
     raised = barrier_after([reserved(*"ab"), arrived(*"ab")], 3)
 
-    assert decide(barrier, "a", (), 1.0) == commit(*"ab")
-    assert decide(raised, "a", (), 1.0) == Wait(until_s=WAIT_S)
+    assert decide(barrier, "a", (), 1.0, max_prebind_s=VOLUMES_S) == commit(*"ab")
+    assert decide(raised, "a", (), 1.0, max_prebind_s=VOLUMES_S) == Wait(until_s=WAIT_S)
 
 
 def test_a_pod_of_a_basic_group_waits_for_nobody() -> None:
     barrier = barrier_after([reserved(*"ab"), arrived("a")], 1, is_gang=False)
 
-    assert decide(barrier, "a", (), 1.0) == commit("a")
+    assert decide(barrier, "a", (), 1.0, max_prebind_s=VOLUMES_S) == commit("a")
 
 
 @pytest.mark.parametrize(
