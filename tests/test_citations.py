@@ -19,6 +19,7 @@ PATH: Final = re.compile(
     rf"(?<![\w./{{<-])(?:{'|'.join(ROOMS)})/[\w./-]*\w\.(?:md|py|yaml|json|txt|proto|toml)\b"
 )
 PLACEHOLDERS: Final = re.compile(r"X|NAME|FILE|FOLDER|MODULE|PLURAL")
+TEST: Final = re.compile(r"`(test_\w+)`")
 NOTES: Final = re.compile(r"\bresearch/[\w-]+")
 DOCUMENT: Final = re.compile(r"\b[A-Z]{4,}\.md\b")
 OWN: Final = {"README.md", "LICENSE.md", "CHANGELOG.md"}
@@ -65,6 +66,23 @@ def test_files_that_are_cited_exist(texts: dict[str, str]) -> None:
         if not PLACEHOLDERS.search(cited)
         and not (ROOT / cited).exists()
         and not (ROOT / path).parent.joinpath(cited).exists()
+    ]
+
+    assert [] == missing
+
+
+def test_tests_that_are_named_exist(texts: dict[str, str]) -> None:
+    tests = {
+        name
+        for path, text in texts.items()
+        for name in (Path(path).stem, *re.findall(r"\bdef (test_\w+)", text))
+    }
+    missing = [
+        f"{path}: {name}"
+        for path, text in texts.items()
+        if path.endswith(".md")
+        for name in TEST.findall(text)
+        if name not in tests
     ]
 
     assert [] == missing
