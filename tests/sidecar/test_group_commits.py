@@ -386,6 +386,20 @@ async def test_a_pod_whose_volumes_take_long_is_bound_with_the_others(
         assert story.allocated() == "abc"
 
 
+async def test_a_pod_that_is_added_while_others_wait_is_bound_with_them(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path) as story:
+        story.reserve("a", "b", min_count=2)
+        waiting = await story.arrive("a")
+        story.reserve("c", min_count=2)
+        waiting += await story.arrive("b")
+        assert not story.allocated()
+
+        answers = await asyncio.gather(*waiting, story.begin("c"))
+
+        assert verdicts(answers) == {("ok", "")}
+        assert story.allocated() == "abc"
+
+
 async def test_a_lost_pod_keeps_the_others_no_longer_than_volumes_may_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -634,9 +648,11 @@ async def test_pods_that_go_on_waiting_are_not_woken_by_each_change_of_their_gro
         decisions: list[str] = []
         decide = group_barrier.decide
 
-        def counted(barrier: group_barrier.Barrier, uid: str, *arguments: Any) -> object:
+        def counted(
+            barrier: group_barrier.Barrier, uid: str, *arguments: Any, **named: Any
+        ) -> object:
             decisions.append(uid)
-            return decide(barrier, uid, *arguments)
+            return decide(barrier, uid, *arguments, **named)
 
         monkeypatch.setattr(group_barrier, "decide", counted)
         for number in range(10):
