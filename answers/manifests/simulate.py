@@ -135,7 +135,7 @@ def build_request(inputs: Inputs, features: Features | None = None) -> Simulatio
         _with_names(with_namespace(place, claim) for place, claim in of_kind(own, ResourceClaim))
     )
     pending = tuple(filter(is_pending, pods))
-    shared = tuple(state.claims[name] for name in sorted(state.uncreated))
+    shared = tuple(claim for name, claim in state.claims.items() if name in state.uncreated)
     budgets = Budgets(
         state,
         pods={(pod.metadata.namespace, pod.metadata.name) for pod in pending},

@@ -1,17 +1,19 @@
 """Objects of files, or of a cluster, each as a typed view with its namespace.
 
-An object of `-f` replaces its namesake in the state of the cluster.
+An object of `-f` replaces its namesake in the state of the cluster. A PodGroup keeps the status that it has there,
+with the names of its claims, as the API server keeps it.
 """
 
 from collections.abc import Collection, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from allocator.declarations.pod_group import KIND, PodGroup
 from answers.model.findings import ObjectFinding, namespace_of, reference
 from answers.model.kinds import Kinds
 from answers.model.views import decode_object, view_type
-from kube.api.meta import ApiStruct
+from kube.api.meta import ApiStruct, decode_document, encode
 from kube.manifests.source import SourceObject, ViewedObject
 
 T = TypeVar("T", bound=ApiStruct)
@@ -39,8 +41,29 @@ def merge_objects(
         # A version is a way to look at an object, so only the group counts.
         group = object_.api_version.rpartition("/")[0]
         key = (group, object_.kind, namespace_of(object_, namespace), object_.name)
-        by_name[key if object_.is_named else (str(number),)] = object_
+        if object_.is_named:
+            by_name[key] = _applied(object_, by_name.get(key))
+        else:
+            by_name[(str(number),)] = object_
     return list(by_name.values())
+
+
+def _applied(object_: InputObject, before: InputObject | None) -> InputObject:
+    """Return an object as it is once it is applied.
+
+    Args:
+        before: Its namesake; None for a new one.
+    """
+    if before is None or object_.kind != KIND or not isinstance(object_, SourceObject):
+        return object_
+    if object_.document.get("status"):
+        return object_
+    status: Any = None
+    if isinstance(before, SourceObject):
+        status = before.document.get("status")
+    elif isinstance(before.value, PodGroup):
+        status = decode_document(encode(before.value.status))
+    return msgspec.structs.replace(object_, document={**object_.document, "status": status})
 
 
 def decode_objects(

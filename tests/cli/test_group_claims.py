@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_objects
 from testing.command import EXAMPLES, drawbridge
@@ -73,6 +75,70 @@ def test_check_validates_the_claims_of_a_group_as_those_of_a_pod() -> None:
         ("invalidClaimSource", "spec.resourceClaims[1]"),
         ("exceedsLargestNode", "spec.resourceClaims[0].resourceClaimTemplateName"),
     }
+
+
+def live_group() -> list[Document]:
+    """The PodGroup as a cluster has it, with the claim that its first pod uses, on node-a."""
+    group, template, pod, *_ = documents()
+    group["spec"]["schedulingPolicy"] = {"gang": {"minCount": 2}}
+    status = {
+        "resourceClaimStatuses": [{"name": "gpus", "resourceClaimName": "training-gpus-x7k2p"}]
+    }
+    results = [
+        {
+            "request": "gpus",
+            "driver": "gpu.example.com",
+            "pool": "node-a",
+            "device": f"gpu-{number}",
+        }
+        for number in range(2)
+    ]
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-a"]}]}
+    allocation = {
+        "devices": {"results": results},
+        "nodeSelector": {"nodeSelectorTerms": [term]},
+    }
+    claim = api_object(
+        "ResourceClaim", "training-gpus-x7k2p", "default", spec=template["spec"]["spec"]
+    )
+    claim["status"] = {"allocation": allocation}
+    pod["spec"] = {**pod["spec"], "nodeName": "node-a"}
+    pod["status"] = {"phase": "Running", **status}
+    return [{**group, "status": status}, template, claim, pod]
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "json"])
+def test_a_group_that_is_applied_again_keeps_its_claim(tmp_path: Path, suffix: str) -> None:
+    """A second claim was made for it, with further devices."""
+    cluster = tmp_path / f"cluster.{suffix}"
+    objects = [dict(entry.document) for entry in read_objects(CLUSTER.read_bytes(), "cluster")]
+    objects += live_group()
+    items = {"apiVersion": "v1", "kind": "List", "items": objects}
+    cluster.write_text(json.dumps(items) if suffix == "json" else dump_yaml(objects))
+    group, template, _, pod, *_ = documents()
+    group["spec"]["schedulingPolicy"] = {"gang": {"minCount": 2}}
+
+    for applied in ([pod], [group, template, pod]):
+        answer = called("simulate", "--snapshot", cluster, manifests=applied)
+        assert [(entry["placed"], entry["running"]) for entry in answer["groups"]] == [(1, 1)]
+        assert answer["claims"] == []
+        assert [entry["node"] for entry in answer["pods"]] == ["node-a"]
+
+
+def test_a_claim_with_a_generated_name_is_counted_once_for_quotas(tmp_path: Path) -> None:
+    _, template, pod, *_ = documents()
+    spec = {key: value for key, value in pod["spec"].items() if key != "schedulingGroup"}
+    claim = api_object("ResourceClaim", "", "default", spec=template["spec"]["spec"])
+    claim["metadata"] = {"generateName": "fabric-", "namespace": "default"}
+    hard = {"count/resourceclaims.resource.k8s.io": "2"}
+    quota = api_object("ResourceQuota", "claims", "default", spec={"hard": hard})
+
+    answer = called(
+        *("simulate", "--snapshot", CLUSTER),
+        manifests=[claim, template, {**pod, "spec": spec}, quota],
+    )
+
+    assert [bool(entry.get("node")) for entry in answer["pods"]] == [True]
 
 
 def test_a_replay_notes_a_claim_that_pods_share(tmp_path: Path) -> None:
