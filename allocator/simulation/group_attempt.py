@@ -1,6 +1,6 @@
 """A group of pods that a simulation tries: the question about it, and the words for the answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -26,7 +26,7 @@ from allocator.model.outcome import Reason
 from allocator.model.plan import Budget
 from allocator.nodes.node_resources import NodeResources
 from allocator.pods.claims import Name, pod_name
-from allocator.simulation.attempt import PlacementAttempt
+from allocator.simulation.attempt import NodeDomain, PlacementAttempt
 from allocator.simulation.model import PlacedGroup
 from allocator.simulation.quotas import Quotas
 from allocator.strategies.strategy import Strategy
@@ -151,23 +151,27 @@ def decide_within(
     return decide_group(cluster, within, budget), excess
 
 
-def pods_left(group: DeclaredGroup, nodes: Mapping[Name, str], cluster: Cluster) -> tuple[Pod, ...]:
-    """Return the pods that a placed group does without; in a group of one domain, they may use its nodes only.
+def pods_left(group: DeclaredGroup, nodes: Collection[Name]) -> tuple[Pod, ...]:
+    """Return the pods that a placed group does without.
 
     Args:
-        nodes: Pod to its node, of the placed ones.
+        nodes: The placed pods.
     """
-    left = [pod for pod in group.waiting if (pod.metadata.namespace, pod_name(pod)) not in nodes]
-    used = [name for name in (*nodes.values(), *group.placed) if name in cluster.nodes]
-    if not group.needs_one_domain or not used:
-        return tuple(left)
-    domain = {group.domain: cluster.nodes[used[0]].labels.get(group.domain, "")}
     return tuple(
-        replace(
-            pod, spec=replace(pod.spec, node_selector={**(pod.spec.node_selector or {}), **domain})
-        )
-        for pod in left
+        pod for pod in group.waiting if (pod.metadata.namespace, pod_name(pod)) not in nodes
     )
+
+
+def domain_left(group: DeclaredGroup, nodes: Iterable[str], cluster: Cluster) -> NodeDomain | None:
+    """Return the domain for the other pods of a placed group; None if any node will do.
+
+    Args:
+        nodes: The nodes of the placed pods.
+    """
+    used = [name for name in (*nodes, *group.placed) if name in cluster.nodes]
+    if not group.needs_one_domain or not used:
+        return None
+    return NodeDomain(group.domain, cluster.nodes[used[0]].labels.get(group.domain, ""))
 
 
 def describe(group: DeclaredGroup, outcome: GroupDoesNotFit | GroupUndecided) -> NodeReason:

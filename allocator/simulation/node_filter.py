@@ -139,6 +139,13 @@ class NodeFilter:
                 result=NodeResult(name=name, fits=False, reasons=reasons), counted=()
             )
         node = self._nodes[name]
+        if attempt.domain is not None and not attempt.domain.has(node):
+            # kube-scheduler tries a group with the nodes of one domain alone, so it counts no others.
+            message = f"not in the group's {attempt.domain}"
+            reason = NodeReason(code=Reason.NODE_NOT_ELIGIBLE, message=message)
+            return ExcludedNode(
+                result=NodeResult(name=name, fits=False, reasons=(reason,)), counted=()
+            )
         details: list[str] = []
         counted: list[str] = []
         if attempt.pod is not None:

@@ -23,7 +23,7 @@ from allocator.pods.claims import (
 )
 from allocator.pods.extended_resource_claim import extended_resource_claim, mapped_resources
 from allocator.search.results import allocations, share_ids
-from allocator.simulation.attempt import PlacementAttempt
+from allocator.simulation.attempt import NodeDomain, PlacementAttempt
 from allocator.simulation.group_attempt import member_name
 from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationInput
 from allocator.simulation.node_filter import NodeFilter
@@ -76,14 +76,19 @@ class Placements:
         """Go on with the view of a scheduler, or with that of claims on their own."""
         self.cluster = self._other_views.get(scheduler or "", self._first_view)
 
-    def attempt(self, pod: Pod) -> PlacementAttempt:
-        """Return a pod with its claims as they are now."""
+    def attempt(self, pod: Pod, domain: NodeDomain | None = None) -> PlacementAttempt:
+        """Return a pod with its claims as they are now.
+
+        Args:
+            domain: The nodes that its group leaves it; None for all.
+        """
         return PlacementAttempt(
             title=f"Pod {pod.metadata.namespace}/{pod_name(pod)}",
             pod=pod,
             claims=pod_claims(pod, self._known, self._objects.templates),
             resources=mapped_resources(pod, self._objects.extended_resources),
             request=pod_request(pod) if self._objects.resources is not None else None,
+            domain=domain,
         )
 
     def extended_claims(

@@ -36,6 +36,7 @@ from allocator.simulation.group_attempt import (
     decide_within,
     describe,
     describe_excess,
+    domain_left,
     failed_group,
     member,
     member_name,
@@ -324,10 +325,11 @@ class _Run:
     def _place_others(self, group: DeclaredGroup, nodes: Mapping[Name, str]) -> dict[Name, str]:
         """Try the pods that a placed group does without, one by one; return their nodes and those of the others."""
         placed = dict(nodes)
-        for pod in pods_left(group, nodes, self._state.cluster):
+        domain = domain_left(group, nodes.values(), self._state.cluster)
+        for pod in pods_left(group, nodes):
             if self._waiting.is_held_back(pod):
                 continue
-            attempt = self._state.attempt(pod)
+            attempt = self._state.attempt(pod, domain)
             node = self._place(attempt)
             if node is not None:
                 self._state.use_node(attempt, node)

@@ -185,3 +185,45 @@ def test_equal_pods_beyond_the_minimum_are_shown_once(tmp_path: Path) -> None:
 
     assert "Job default/train 3 pods not placed pods train-3, train-4, train-5 closest" in text
     assert text.count(_FULL) == 1
+
+
+# --- one domain -----------------------------------------------------------------------------------
+
+
+def racks() -> list[Document]:
+    """The two nodes, each in a rack of its own."""
+    limits = {"cpu": "32", "memory": "256Gi", "pods": "110"}
+    return [
+        {**api_object("Node", name, labels={"rack": rack}), "status": {"allocatable": limits}}
+        for name, rack in (("node-a", "r1"), ("node-b", "r2"))
+    ]
+
+
+def of_one_rack(minimum: int) -> Document:
+    group = gang(minimum)
+    group["spec"]["schedulingConstraints"] = {"topology": [{"key": "rack"}]}
+    return group
+
+
+def test_a_pod_beyond_the_minimum_keeps_its_own_node_selector(tmp_path: Path) -> None:
+    """The rack of the group was written over it, so that the second pod was placed in the wrong rack."""
+    pods = [
+        api_object("Pod", name, "default", spec={**member_spec(), "nodeSelector": {"rack": rack}})
+        for name, rack in (("a", "r1"), ("b", "r2"))
+    ]
+    text = words(tmp_path, "simulate", of=[of_one_rack(1), TEMPLATE, *pods, *racks()])
+
+    assert "PodGroup default/ring 1 pod placed; 1 needed" in text
+    assert "on node-a because nodeSelector requires rack=r2 [nodeNotEligible]" in text
+    assert "on node-b because not in the group's rack r1 [nodeNotEligible]" in text
+    assert "1 node(s) didn't match Pod's node affinity/selector." in text
+
+
+def test_the_rack_of_its_group_is_no_node_selector_of_a_pod(tmp_path: Path) -> None:
+    pods = [api_object("Pod", name, "default", spec=member_spec()) for name in "abc"]
+    objects = [of_one_rack(2), TEMPLATE, *pods, *racks()]
+    text = words(tmp_path, "simulate", of=objects)
+
+    assert "on node-b because not in the group's rack r1 [nodeNotEligible]" in text
+    assert "nodeSelector" not in text
+    assert "not in the group's rack r1" in words(tmp_path, "why", "pod/c", of=objects)
