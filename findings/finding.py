@@ -132,7 +132,7 @@ class Code(StrEnum):
 
     # Groups of pods.
     INVALID_GROUP = "invalidGroup"
-    """A pod or PodGroup declares a group with a name or a number of pods that cannot be one."""
+    """A pod or PodGroup declares a group with a name, a number of pods or policies that cannot be one."""
     GROUP_MINIMUM_DIFFERS = "groupMinimumDiffers"
     """Pods of one group, or they and its PodGroup, disagree on the number of pods that it needs."""
     GROUP_NOT_FOUND = "groupNotFound"
@@ -141,6 +141,8 @@ class Code(StrEnum):
     """A group needs more pods than the manifests and the cluster have."""
     GROUP_TOO_LARGE = "groupTooLarge"
     """A group has more pods without a node than are decided together."""
+    COMPOSITE_GROUP = "compositeGroup"
+    """A PodGroup is a part of a composite group, which the bridge rejects."""
     GROUP_SCHEDULER_UNKNOWN = "groupSchedulerUnknown"
     """Nothing tells which scheduler the pods of a PodGroup get, and all of them need the same one."""
     GROUP_SCHEDULER_DIFFERS = "groupSchedulerDiffers"

@@ -65,10 +65,11 @@ FIXES: Final[Mapping[str, str]] = {
     "privilegedShare": "Remove privileged, or request whole devices.",
     "quotaNotCounted": "Let a ResourceQuota count the DeviceClass; drawbridge quota prints one.",
     "duplicateResource": "Stop the device plugin on this node.",
-    "invalidGroup": "Write the name of a PodGroup, and a whole number of pods from 1 on.",
+    "invalidGroup": "Write the name of a PodGroup, a whole number of pods from 1 on, and one scheduling policy.",
     "groupMinimumDiffers": "Write one number on all pods of the group, and into its PodGroup.",
     "groupNotFound": "Create the PodGroup that the message names, with the number of pods that it needs.",
     "groupTooLarge": "Divide the group.",
+    "compositeGroup": "Leave parentCompositePodGroupName out of the PodGroup, or let kube-scheduler place its pods.",
     "groupSchedulerUnknown": "Create the PodGroup first, with the annotation that the message names, or write "
     "schedulerName into all pods of the group.",
     "groupSchedulerDiffers": "Let all pods of the group go to one scheduler, as the message says.",
@@ -301,6 +302,7 @@ REASONS: Final[Mapping[str, tuple[str, str]]] = {
 """Cause and fix of the reasons of simulate and why that are no codes of findings."""
 
 _FILES: Final[Mapping[str, tuple[str, str]]] = {
+    "compositeGroup": ("groups/composite.yaml", _GROUPS),
     "groupClaimDiffers": ("groups/own-claim.yaml", _GROUPS),
     "groupMinimumDiffers": ("groups/disagreeing.yaml", _GROUPS),
     "groupNotFound": ("groups/missing.yaml", _GROUPS),

@@ -32,6 +32,7 @@ POD_GROUP_RESOURCES: Final = {
 
 
 _MAX_COMPARED: Final = 64
+_MAX_SHOWN: Final = 253
 
 
 class PodGroups(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +166,23 @@ def _minimum_of_kubernetes(name: GroupName, object_: PodGroup | None) -> int | F
     """Return the minimum of a PodGroup; None for one with pods that are scheduled one by one."""
     if object_ is None:
         return _not_found(name)
+    parent = object_.spec.parent_composite_pod_group_name
+    if parent:
+        return warning(
+            Code.COMPOSITE_GROUP,
+            FieldPath(),
+            f"{name} is a part of the composite group {quote_text(parent[:_MAX_SHOWN])}; only kube-scheduler places its pods, "
+            "and the bridge rejects those with claims",
+            "leave parentCompositePodGroupName out for pods of the bridge",
+        )
     policy = object_.spec.scheduling_policy
+    if policy is not None and policy.gang is not None and policy.basic is not None:
+        return error(
+            Code.INVALID_GROUP,
+            FieldPath(),
+            f"{name} has the policies basic and gang, and the API server accepts one",
+            "write gang for pods that are placed together, or basic for pods that are placed one by one",
+        )
     if policy is None or policy.gang is None:
         return None
     return _checked_minimum(name, policy.gang.min_count)

@@ -55,6 +55,7 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     Attributes:
         scheduling_policy: The policy of a Kubernetes PodGroup.
         scheduling_constraints: The constraints of a Kubernetes PodGroup.
+        parent_composite_pod_group_name: The composite group that a Kubernetes PodGroup is a part of; None for none.
         resource_claims: The claims of a Kubernetes PodGroup; PodGroupResourceClaim has the fields of a pod's entry.
         priority_class_name: The PriorityClass of a Kubernetes PodGroup; empty for the default one.
         priority: The priority of a Kubernetes PodGroup; None before the API server has resolved the class.
@@ -65,6 +66,7 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
 
     scheduling_policy: SchedulingPolicy | None = None
     scheduling_constraints: SchedulingConstraints | None = None
+    parent_composite_pod_group_name: str | None = None
     resource_claims: tuple[PodResourceClaim, ...] | None = None
     priority_class_name: str = ""
     priority: int | None = None

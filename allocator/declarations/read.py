@@ -4,6 +4,7 @@ Not modelled: Koordinator's gangs that wait for each other (`gang.scheduling.koo
 NonStrict, Volcano's `minTaskMember`, subgroups of Volcano and KAI.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from allocator.declarations.model import GroupSystem, Reading, declare, read_minimum
@@ -105,17 +106,38 @@ def _read_annotations(pod: Pod, system: GroupSystem, name_key: str, minimum_key:
     return declare(pod, system, pod.annotations[name_key], _ANNOTATIONS.key(name_key), minimum)
 
 
-_GANG_READERS: Final = (_read_koordinator, _read_volcano, _read_coscheduling, _read_kai)
+OWN_SYSTEMS: Final[Mapping[str, GroupSystem]] = {
+    "koord-scheduler": GroupSystem.KOORDINATOR,
+    "volcano": GroupSystem.VOLCANO,
+    "kai-scheduler": GroupSystem.KAI,
+    "runai-scheduler": GroupSystem.KAI,
+}
+"""The schedulerName that a project's own charts give to its scheduler, to the groups that this scheduler reads."""
+
+_GANG_READERS: Final[Mapping[GroupSystem, Callable[[Pod], Reading]]] = {
+    GroupSystem.KOORDINATOR: _read_koordinator,
+    GroupSystem.VOLCANO: _read_volcano,
+    GroupSystem.COSCHEDULING: _read_coscheduling,
+    GroupSystem.KAI: _read_kai,
+}
 """The readers of other schedulers' words."""
-_READERS: Final = (_read_kubernetes, *_GANG_READERS)
-"""All readers; Kubernetes' own field is what counts if a pod uses several."""
+_ORDER: Final = tuple(_GANG_READERS.values())
+_ORDER_OF_SCHEDULER: Final = {
+    scheduler: (_GANG_READERS[system], *_ORDER) for scheduler, system in OWN_SYSTEMS.items()
+}
 
 
 def read_declaration(pod: Pod) -> Reading:
-    """Return the group of a pod, the first that a reader finds, or its fault."""
-    return next((reading for read in _READERS if (reading := read(pod)) is not None), None)
+    """Return the group of a pod, or its fault.
+
+    If a pod uses several words, Kubernetes' own field counts, then the words of the scheduler that it names, then the
+    first of Koordinator, Volcano, the coscheduling plugin and KAI.
+    """
+    reading = _read_kubernetes(pod)
+    return read_gang(pod) if reading is None else reading
 
 
 def read_gang(pod: Pod) -> Reading:
     """Return the group of a pod in other schedulers' words, or its fault; as `read_declaration` does."""
-    return next((reading for read in _GANG_READERS if (reading := read(pod)) is not None), None)
+    readers = _ORDER_OF_SCHEDULER.get(pod.spec.scheduler_name, _ORDER)
+    return next((reading for read in readers if (reading := read(pod)) is not None), None)

@@ -4,19 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from allocator.declarations.model import Declaration, GroupSystem, Reading
-from allocator.declarations.read import read_declaration
+from allocator.declarations.read import OWN_SYSTEMS, read_declaration
 from kube.api.core import Pod
 from kube.names import DEFAULT_SCHEDULER_NAME
 
 _OF_KUBE_SCHEDULER: Final = frozenset({"", DEFAULT_SCHEDULER_NAME})
 _SYSTEMS: Final[Mapping[str, frozenset[GroupSystem]]] = {
     **dict.fromkeys(_OF_KUBE_SCHEDULER, frozenset({GroupSystem.KUBERNETES})),
-    "koord-scheduler": frozenset({GroupSystem.KOORDINATOR}),
-    "volcano": frozenset({GroupSystem.VOLCANO}),
-    "kai-scheduler": frozenset({GroupSystem.KAI}),
-    "runai-scheduler": frozenset({GroupSystem.KAI}),
+    **{scheduler: frozenset({system}) for scheduler, system in OWN_SYSTEMS.items()},
 }
-"""The schedulerName that a project's own charts give to its scheduler, to the groups that this scheduler reads."""
+"""The schedulerName of a scheduler to the groups that it reads."""
 
 
 def may_read_groups(scheduler: str, system: GroupSystem, bridge_scheduler: str) -> bool:

@@ -7,12 +7,12 @@ import msgspec
 
 from admission.group_routing import Groups, scheduler_of_member
 from allocator.declarations.group_claims import check_group_claims
-from allocator.declarations.model import Declaration, GroupName
+from allocator.declarations.model import Declaration, DeclaredGroup, GroupName
 from allocator.declarations.pod_group import PodGroup
 from allocator.declarations.read import read_declaration
 from allocator.declarations.schedulers import may_read_groups
 from allocator.model.outcome import Reason
-from allocator.pods.claims import pod_group_name
+from allocator.pods.claims import pod_group_name, pod_name
 from allocator.simulation.group_attempt import obstacle
 from answers.manifests.simulate import build_request
 from answers.manifests.targets import pod_targets
@@ -25,12 +25,15 @@ from answers.model.objects import decode_objects, merge_objects
 from answers.model.views import decode_view
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
+from findings.text import count_text, join_names
 from kube.api.core import Pod
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
-from kube.names import DEFAULT_SCHEDULER_NAME
+from kube.names import DEFAULT_SCHEDULER_NAME, QUOTA_GATE
 from rules.context.context import Context
 
+_NAMED: Final = 3
+"""Pods that a sentence names."""
 _POD_GROUP_KINDS: Final = {key: view for key, view in STATE_KINDS.items() if view is PodGroup}
 
 
@@ -146,17 +149,39 @@ def _small_groups(
         if request.workload_of.get(place, f"Pod/{'/'.join(place)}") not in objects_without_group
     }
     for group in state.declared_groups(waiting).groups:
-        reason = obstacle(group)
+        lack = _lack(group)
         is_own = any(
             (pod.metadata.namespace, pod.metadata.name) in own_pods for pod in group.waiting
         )
-        if reason is None or reason.code != Reason.GROUP_INCOMPLETE or not is_own:
+        if lack is None or not is_own:
             continue
-        detail, _, fix = reason.message.partition("; ")
+        detail, fix = lack
         name = f"{PodGroup.__name__}/{group.name.namespace}/{group.name.name}"
         first = next(iter(names), "")
         place = name if name in names else first
         yield place, warning(Code.GROUP_TOO_SMALL, FieldPath(), f"{detail}, so none is placed", fix)
+
+
+def _lack(group: DeclaredGroup) -> tuple[str, str] | None:
+    """Return the number of pods that a group lacks, in words, and the fix; None for one that has enough.
+
+    Pods with scheduling gates are none before these are removed; the gate of DeviceQuotas is.
+    """
+    reason = obstacle(group)
+    if reason is not None:
+        detail, _, fix = reason.message.partition("; ")
+        return (detail, fix) if reason.code == Reason.GROUP_INCOMPLETE else None
+    gated = [
+        pod_name(pod)
+        for pod in group.waiting
+        if any(gate.name != QUOTA_GATE for gate in pod.spec.scheduling_gates or ())
+    ]
+    members = len(group.waiting) + len(group.placed)
+    if members - len(gated) >= group.min_count:
+        return None
+    has = f"{len(gated)} of {members} {'has' if len(gated) == 1 else 'have'} scheduling gates"
+    detail = f"{group.name} needs {count_text(group.min_count, 'pod')}, and {has}"
+    return detail, f"remove the gates of {join_names(gated, _NAMED)}"
 
 
 def _declared_groups(

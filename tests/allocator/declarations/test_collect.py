@@ -192,3 +192,21 @@ def test_kais_pods_are_scheduled_one_by_one_until_their_pod_group_exists() -> No
 
     assert collected([pod]) == PodGroups()
     assert collected([pod], object_).groups[0].min_count == 1
+
+
+def test_a_group_of_a_composite_group_is_not_placed() -> None:
+    groups = collected([native("a")], gang(1, parentCompositePodGroupName="rings"))
+
+    assert codes(groups) == {"a": "compositeGroup"}
+    (fault,) = groups.faults.values()
+    assert 'is a part of the composite group "rings"' in fault.message
+    assert fault.severity is Severity.WARNING
+
+
+def test_a_group_with_two_policies_is_invalid() -> None:
+    policy = {"basic": {}, "gang": {"minCount": 1}}
+    groups = collected([native("a")], pod_group(schedulingPolicy=policy))
+
+    assert codes(groups) == {"a": "invalidGroup"}
+    (fault,) = groups.faults.values()
+    assert "has the policies basic and gang" in fault.message

@@ -111,3 +111,25 @@ def test_a_declaration_that_cannot_be_one_is_a_short_finding(path: str, value: P
     assert str(finding.path) == path
     assert len(finding.message) < 500
     assert "\x1b" not in finding.message
+
+
+@pytest.mark.parametrize(
+    ("system", "scheduler"),
+    [
+        (GroupSystem.VOLCANO, "volcano"),
+        (GroupSystem.KAI, "kai-scheduler"),
+        (GroupSystem.KOORDINATOR, "koord-scheduler"),
+        (GroupSystem.KOORDINATOR, ""),
+        (GroupSystem.KOORDINATOR, "drawbridge-scheduler"),
+        (GroupSystem.KOORDINATOR, "second"),
+    ],
+)
+def test_of_several_declarations_that_of_the_own_scheduler_counts(
+    system: GroupSystem, scheduler: str
+) -> None:
+    """A stray annotation of Koordinator hid the PodGroup of a pod of Volcano."""
+    names = (f"{KOORDINATOR}/name", "scheduling.k8s.io/group-name", "pod-group-name")
+    declaration = read_declaration(pod(dict.fromkeys(names, "ring"), schedulerName=scheduler))
+
+    assert isinstance(declaration, Declaration)
+    assert declaration.group.system is system

@@ -36,6 +36,7 @@ CASES = (
     Case("a PodGroup of Volcano", pod("volcano", {}, "ring"), False, False),
     Case("a gang of kube-scheduler", pod("", KOORDINATOR), False, False),
     Case("a gang of Koordinator", pod("koord-scheduler", KOORDINATOR), True, True),
+    Case("a gang of Volcano beside a stray one", pod("volcano", {**WRONG, **VOLCANO}), True, True),
     Case("a gang of an unknown scheduler", pod("second", VOLCANO), True, True),
     Case("a gang of the bridge is adopted when it is new", pod(BRIDGE, VOLCANO), True, False),
     Case("a wrong gang of kube-scheduler", pod("", WRONG), False, False),
