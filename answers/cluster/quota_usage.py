@@ -64,8 +64,10 @@ def build_usage(state: ClusterState, features: Features) -> QuotaUsage:
         group = group_of_object(pod_group)
         if group is not None:
             usage.groups.replace_pod_group(group, known_pod_group(pod_group, group.system))
+    priorities = state.priorities
     for key, pod in state.pods.items():
-        usage.replace_pod(key, counted_pod(_with_uid(pod), state.bridge_scheduler))
+        pod_with_uid = _with_uid(priorities.of_pod(pod))
+        usage.replace_pod(key, counted_pod(pod_with_uid, state.bridge_scheduler))
     owned = owned_drivers(state.ownerships)
     users, members = _users_by_name(state), _members_by_group(state)
     for key, claim in state.claims.items():

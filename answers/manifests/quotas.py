@@ -92,7 +92,7 @@ def _charge(
     pod = decode_view(document, Pod) if document is not None else None
     if not isinstance(pod, Pod):
         return ()
-    (pod,) = state.sharing([with_namespace(place, pod)])
+    (pod,) = state.admitted([with_namespace(place, pod)])
     number = pods_at_a_time(source.kind, result.document)
     field = number_path(source.kind)
     pods = EqualPods(source.name, number, {FieldPath.of(*field): number} if field else {})

@@ -128,7 +128,7 @@ def build_request(inputs: Inputs, features: Features | None = None) -> Simulatio
         objects, STATE_KINDS, inputs.namespace, reported_elsewhere=manifests
     )
     state = build_state(views).under(features or Features())
-    pods = state.sharing(
+    pods = state.admitted(
         _with_names(with_namespace(place, pod) for place, pod in of_kind(own, Pod))
     )
     claims = tuple(

@@ -10,6 +10,7 @@ from allocator.compatibility.compile import compile_policy
 from allocator.declarations.collect import PodGroups, collect_groups
 from allocator.declarations.group_claims import share_claims
 from allocator.declarations.pod_group import PodGroup
+from allocator.declarations.priorities import Priorities, PriorityClass, read_priorities
 from allocator.declarations.schedulers import without_ignored_groups
 from allocator.features.consumer_limits import consumer_limits
 from allocator.model.feature_gates import Features
@@ -53,6 +54,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         resource_quotas: Kubernetes' own quotas, with their namespace.
         namespaces: Namespace to its labels.
         uncreated: Names of the claims of PodGroups that do not exist yet.
+        priority_classes: The PriorityClasses.
     """
 
     nodes: tuple[Node, ...]
@@ -69,6 +71,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     quotas: tuple[DeviceQuota, ...] = ()
     resource_quotas: tuple[ResourceQuota, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = {}
+    priority_classes: tuple[PriorityClass, ...] = ()
     uncreated: frozenset[Name] = frozenset()
 
     @property
@@ -83,6 +86,11 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         return bridge_scheduler(self.ownerships)
 
     @property
+    def priorities(self) -> Priorities:
+        """Return the priorities that the API server gives to new pods and PodGroups."""
+        return read_priorities(self.priority_classes)
+
+    @property
     def claim_quotas(self) -> tuple[ResourceQuota, ...]:
         """Return Kubernetes' own quotas that count claims, or their templates."""
         return tuple(
@@ -93,15 +101,17 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kubernetes_groups(self) -> Mapping[Name, PodGroup]:
-        """Return the PodGroups of Kubernetes, by namespace and name."""
+        """Return the PodGroups of Kubernetes with their priorities, by namespace and name."""
+        priorities = self.priorities
         return {
-            (group.metadata.namespace, group.metadata.name): group
+            (group.metadata.namespace, group.metadata.name): priorities.of_group(group)
             for group in self.pod_groups
             if group.group == POD_GROUPS.group
         }
 
-    def sharing(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
-        """Return pods with entries that name the claims of their PodGroups, as those of the state do."""
+    def admitted(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
+        """Return pods with priorities, and entries that name the claims of their PodGroups."""
+        pods = map(self.priorities.of_pod, pods)
         groups = [group for group in self.kubernetes_groups.values() if group.spec.resource_claims]
         return (
             share_claims(pods, groups, self.claims, self.templates).pods if groups else tuple(pods)
@@ -127,9 +137,14 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
             waiting: The pods; those of the state belong to the groups if they run.
             held_back: Further pods for which a quota leaves too little.
         """
-        running = filter(is_running, self.pods.values())
-        bridge = self.bridge_scheduler
-        return collect_groups(waiting, running, self.pod_groups, bridge, held_back)
+        priorities = self.priorities
+        return collect_groups(
+            tuple(map(priorities.of_pod, waiting)),
+            map(priorities.of_pod, filter(is_running, self.pods.values())),
+            map(priorities.of_group, self.pod_groups),
+            self.bridge_scheduler,
+            held_back,
+        )
 
     def groups(
         self, waiting: Sequence[Pod], held_back: Iterable[Pod] = (), *, are_new: bool = False
@@ -258,6 +273,7 @@ def build_state(objects: Sequence[NamespacedObject]) -> ClusterState:
             for _, namespace in of_kind(objects, Namespace)
         },
         uncreated=frozenset(shared_claims),
+        priority_classes=tuple(value for _, value in of_kind(objects, PriorityClass)),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from allocator.declarations import pod_group
+from allocator.declarations.priorities import PriorityClass
 from kube.api import network_attachments, tensor_fusion
 from kube.api.core import LimitRange, Namespace, Node, Pod, ResourceQuota
 from kube.api.foreign_quotas import LIMITING, ForeignQuotaObject
@@ -51,6 +52,7 @@ KINDS: Final[Kinds] = {
 STATE_KINDS: Final[Kinds] = {
     **KINDS,
     ("v1", "Pod"): Pod,
+    ("scheduling.k8s.io/v1", "PriorityClass"): PriorityClass,
     **{
         (f"{resource.group}/{resource.version}", pod_group.KIND): pod_group.PodGroup
         for resource in ALL_POD_GROUPS
@@ -69,6 +71,7 @@ CLUSTER_SCOPED: Final = frozenset(
         "MutatingAdmissionPolicy",
         "Namespace",
         "Node",
+        "PriorityClass",
         "ResourceSlice",
         "ValidatingAdmissionPolicy",
     }

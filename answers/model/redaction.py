@@ -163,6 +163,8 @@ def redact(document: Mapping[str, Any]) -> Mapping[str, Any]:
     if document["kind"] in {"PersistentVolume", "PersistentVolumeClaim"}:
         spec = document.get("spec") or {}
         return {**kept_fields, "spec": {key: spec[key] for key in sorted(_PERSISTENT & set(spec))}}
+    if document["kind"] == "PriorityClass":
+        return _without(kept_fields, frozenset({"description"}))
     row = workload_kind(document["apiVersion"], document["kind"])
     if row is not None:
         return _custom_workload(row, kept_fields)

@@ -29,6 +29,7 @@ from kube.api.urls import (
     NAMESPACES,
     NETWORK_ATTACHMENTS,
     PODS,
+    PRIORITY_CLASSES,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
@@ -97,6 +98,7 @@ _FOREIGN_QUOTAS: Final = tuple(
 _NAMESPACE: Final = _Listed(kind="Namespace", resource=NAMESPACES)
 _ALLOCATION: Final = (
     _Listed(kind="Node", resource=Resource(version="v1", plural="nodes", namespaced=False)),
+    _Listed(kind="PriorityClass", resource=PRIORITY_CLASSES),
     _Listed(kind="Pod", resource=PODS),
     _Listed(kind="ResourceClaim", resource=RESOURCE_CLAIMS),
     _Listed(kind="ResourceClaimTemplate", resource=RESOURCE_CLAIM_TEMPLATES),

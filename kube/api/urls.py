@@ -156,6 +156,9 @@ NAMESPACE_QUOTA_RESOURCES: Final[Mapping[tuple[str, str], Resource]] = {
 }
 """The quotas and queues that limit a namespace, by (apiVersion, kind)."""
 
+PRIORITY_CLASSES: Final = Resource(
+    group="scheduling.k8s.io", version="v1", plural="priorityclasses", namespaced=False
+)
 POD_GROUPS: Final = Resource(group="scheduling.k8s.io", version="v1beta1", plural="podgroups")
 SIGS_POD_GROUPS: Final = Resource(
     group="scheduling.sigs.k8s.io", version="v1alpha1", plural="podgroups"

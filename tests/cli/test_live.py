@@ -123,12 +123,12 @@ async def test_pod_groups_of_every_scheduler_are_read(server: FakeApiServer) -> 
 
 async def test_pod_groups_that_may_not_be_read_are_noted(server: FakeApiServer) -> None:
     server.put(POD_GROUPS, {"metadata": {"name": "ring", "namespace": "team"}})
-    server.fail(403, times=1, matches=lambda call: "scheduling.k8s.io" in call.path)
+    server.fail(403, times=2, matches=lambda call: "scheduling.k8s.io" in call.path)
 
     async with server.client() as client:
         _, unread = await allocation_state(client)
 
-    assert [kind.resource for kind in unread] == ["podgroups"]
+    assert [kind.resource for kind in unread] == ["priorityclasses", "podgroups"]
 
 
 async def test_pod_groups_that_the_cluster_does_not_know_are_not_missed(
@@ -144,7 +144,9 @@ async def test_pod_groups_that_the_cluster_does_not_know_are_not_missed(
     assert unread == []
 
 
-async def test_a_user_without_discovery_misses_pod_groups_alone(server: FakeApiServer) -> None:
+async def test_a_user_without_discovery_misses_what_schedulers_read_alone(
+    server: FakeApiServer,
+) -> None:
     """Nobody knows of their groups, so they are noted, and the rest is read."""
     server.put(PODS, {"metadata": {"name": "a", "namespace": "team"}})
     server.fail(403, times=9, matches=lambda call: "/apis/scheduling." in call.path)
@@ -153,7 +155,7 @@ async def test_a_user_without_discovery_misses_pod_groups_alone(server: FakeApiS
         objects, unread = await allocation_state(client)
 
     assert [entry.name for entry in objects] == ["a"]
-    assert {kind.resource for kind in unread} == {"podgroups"}
+    assert {kind.resource for kind in unread} == {"podgroups", "priorityclasses"}
 
 
 @pytest.mark.parametrize("depth", [300, 800, 1500])
