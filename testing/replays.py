@@ -4,11 +4,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from allocator.replay.csv_pods import read_pods
-from allocator.replay.workload import Inventory, ReplayPod
+from allocator.replay.results import StrategyResult
+from allocator.replay.workload import Inventory, ReplayGroup, ReplayPod
 from kube.api.core import Node, NodeStatus, Pod
 from kube.api.meta import ObjectMeta
 from kube.quantity import Quantity
-from testing.allocation.builders import allocated_claim, amount, classes, device, result, slice_of
+from testing.allocation.builders import (
+    allocated_claim,
+    amount,
+    claim,
+    classes,
+    device,
+    request,
+    result,
+    slice_of,
+)
 
 
 class Machine(NamedTuple):
@@ -64,3 +74,34 @@ def pods_of(*rows: str, columns: str = "name,cpu,class,capacity") -> list[Replay
     pods = [pod for pod in read_pods("\n".join((columns, *rows))) if isinstance(pod, ReplayPod)]
     assert len(pods) == len(rows)
     return pods
+
+
+def whole_devices(**gpus: int) -> Inventory:
+    """Return nodes with so many devices each, and CPU for all."""
+    status = NodeStatus(allocatable={"cpu": Quantity(64), "pods": Quantity(110)})
+    return Inventory(
+        nodes=tuple(Node(metadata=ObjectMeta(name=name), status=status) for name in gpus),
+        slices=tuple(
+            slice_of(*(device(f"gpu-{number}") for number in range(count)), pool=name, node=name)
+            for name, count in gpus.items()
+        ),
+        classes=classes(),
+    )
+
+
+def members(group: ReplayGroup | None, *counts: int, prefix: str = "pod") -> list[ReplayPod]:
+    """Return pods of a group with so many devices each."""
+    names = [f"{prefix}-{number}" for number in range(len(counts))]
+    return [
+        ReplayPod(
+            pod=Pod(metadata=ObjectMeta(name=name, namespace="default")),
+            claims=(claim(request(count=count), name=name),),
+            group=group,
+        )
+        for name, count in zip(names, counts, strict=True)
+    ]
+
+
+def counts(outcome: StrategyResult) -> tuple[int, dict[str, int]]:
+    """Return the number of placed pods, and reason to number of the others."""
+    return outcome.pods.placed, dict(outcome.failed_by)

@@ -213,7 +213,7 @@ def requested_capacities(pods: Iterable[ReplayPod]) -> Sequence[str]:
     names: dict[str, None] = {}
     specs: set[int] = set()
     for pod in pods:
-        for claim in pod.claims:
+        for claim in pod.all_claims:
             if id(claim.spec) in specs:
                 continue
             specs.add(id(claim.spec))

@@ -7,6 +7,7 @@ Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/schedule_one_podgroup.go, podGr
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from allocator.groups.arrangement import arrangement_of
@@ -21,7 +22,7 @@ from kube.api.resource import ResourceClaim
 
 
 class Place(NamedTuple):
-    """The place of a pod of a group, with its claims as they were allocated."""
+    """The place of a pod of a group, with its own claims as they were allocated."""
 
     candidate: Candidate
     node: str
@@ -75,17 +76,21 @@ def _place_together(
     for candidate in members:
         node = plan.nodes.get(_name(candidate))
         if node is not None:
-            claims = tuple(allocated[claim_name(claim)] for claim in candidate.pod.claims)
-            state.put(candidate, node, claims)
-            places.append(Place(candidate, node, claims))
+            claims = [allocated[claim_name(claim)] for claim in _open_claims(candidate)]
+            places.append(Place(candidate, node, state.put(candidate, node, claims)))
     return places
 
 
 def _member(candidate: Candidate, state: ReplayState) -> GroupMember:
     eligible = candidate.eligible
     nodes = state.names if eligible is None else tuple(sorted(eligible))
-    option = MemberOption(nodes=nodes, claims=candidate.pod.claims)
+    option = MemberOption(nodes=nodes, claims=_open_claims(candidate))
     return GroupMember(name=_name(candidate), options=(option,), request=candidate.request)
+
+
+def _open_claims(candidate: Candidate) -> tuple[ResourceClaim, ...]:
+    """Return the claims of a pod that are not allocated."""
+    return () if candidate.pending is None else candidate.pending.claims
 
 
 def _name(candidate: Candidate) -> str:
@@ -114,13 +119,16 @@ def _place_one_by_one(
     scheduler: Scheduler,
 ) -> Sequence[Place]:
     places: list[Place] = []
-    for candidate in members:
-        placement = scheduler.choose(candidate, state)
-        if placement.node is not None:
-            claims = state.place(candidate, placement.node, placement.plan)
-            places.append(Place(candidate, placement.node, claims))
-    if len(nodes) + len(places) >= group.min_count:
-        return places
+    # An error of one pod ends the attempt of its group.
+    with suppress(AttemptFailed):
+        for member in members:
+            candidate = state.renewed(member)
+            placement = scheduler.choose(candidate, state)
+            if placement.node is not None:
+                claims = state.place(candidate, placement.node, placement.plan)
+                places.append(Place(candidate, placement.node, claims))
+        if len(nodes) + len(places) >= group.min_count:
+            return places
     for place in reversed(places):
         state.remove(*place)
     return ()
@@ -150,7 +158,10 @@ class Arrived:
         """Place those that wait; return the new places, each with the second of the pod's arrival."""
         if not self.is_complete:
             return ()
-        members = [candidate for _, candidate in self.waiting.values()]
+        try:
+            members = [state.renewed(candidate) for _, candidate in self.waiting.values()]
+        except AttemptFailed:
+            return ()
         places = place_group(self.group, members, self.nodes, state, scheduler)
         self.nodes += [place.node for place in places]
         return [(self.waiting.pop(_name(place.candidate))[0], place) for place in places]

@@ -97,10 +97,11 @@ def served_without_limits(
 
 def _allocate(state: ReplayState, candidate: Candidate, strategy: Strategy) -> bool:
     """Give a pod devices of the best node with any, resources aside; return False without one."""
-    pending = candidate.pending
-    if pending is None:
-        return True
     try:
+        candidate = state.renewed(candidate)
+        pending = candidate.pending
+        if pending is None:
+            return True
         plans = state.cluster.node_plans(pending, strategy=strategy)
     except AttemptFailed:
         return False
@@ -115,8 +116,8 @@ def _allocate(state: ReplayState, candidate: Candidate, strategy: Strategy) -> b
     if plan is None:
         return False
     metadata = candidate.pod.pod.metadata
-    for claim in state.allocated(plan, pending, f"{metadata.namespace}/{metadata.name}"):
-        state.cluster.allocate(claim)
+    seed = f"{metadata.namespace}/{metadata.name}"
+    state.hold(candidate, state.allocated(plan, pending, seed))
     return True
 
 

@@ -31,16 +31,28 @@ class Obstacle(NamedTuple):
 class Quotas(Protocol):
     """Quotas and their use, changed by pods that come and go."""
 
-    def obstacle(self, pod: Pod, claims: Sequence[ResourceClaim]) -> Obstacle | None:
-        """Return the first quota that has too little left for a pod; None if all let it through."""
+    def obstacle(
+        self, pod: Pod, claims: Sequence[ResourceClaim], shared: Sequence[ResourceClaim] = ()
+    ) -> Obstacle | None:
+        """Return the first quota that has too little left for a pod; None if all let it through.
+
+        Args:
+            claims: Its own claims.
+            shared: Claims that other pods use, too; with those that were charged with one of them it takes nothing.
+        """
         ...
 
-    def charge(self, pod: Pod, claims: Sequence[ResourceClaim]) -> None:
-        """Charge a pod, in place of any earlier charge; claims without an allocation with the most they may get."""
+    def charge(
+        self, pod: Pod, claims: Sequence[ResourceClaim], shared: Sequence[ResourceClaim] = ()
+    ) -> None:
+        """Charge a pod, in place of any earlier charge; claims without an allocation with the most they may get.
+
+        Arguments as of `obstacle`.
+        """
         ...
 
     def release(self, pod: Pod) -> None:
-        """Take back the charge of a pod that left."""
+        """Take back the charge of a pod that left, and of the shared claims that it was the last of."""
         ...
 
     def change(

@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from allocator.model.outcome import AttemptFailed
+from allocator.pods.claims import claim_name
 from allocator.replay.bridge import BridgeScheduler
 from allocator.replay.device_use import OverTime, UseOverTime
 from allocator.replay.fragmentation import FragmentationScheduler, TwoStepScheduler
@@ -330,6 +331,7 @@ class _Run:
             self.tally.count_failed(obstacle.reason, candidate.pod, candidate)
             return
         try:
+            candidate = self.state.renewed(candidate)
             reason = failure_reason(candidate, self.state, self._scheduler.strategy)
         except AttemptFailed as error:
             reason = FailureReason(ATTEMPT_FAILED)
@@ -349,13 +351,13 @@ class _Run:
         if group is not None:
             arrived = self._groups.setdefault(group.name, Arrived(group))
             arrived.add(candidate, arrival)
-            if self._quotas is not None:
-                # What is let through and waits for others of its group is promised to it.
-                self._quotas.charge(candidate.pod.pod, candidate.pod.claims)
+            # What is let through and waits for others of its group is promised to it.
+            self._charge(candidate, candidate.pod.claims)
             for since, place in arrived.try_all(self.state, self._scheduler):
                 self._count_placed(*place, arrival=since, now=now)
             return not arrived.waits(candidate)
         try:
+            candidate = self.state.renewed(candidate)
             placement = self._scheduler.choose(candidate, self.state)
         except AttemptFailed:
             return False
@@ -376,7 +378,16 @@ class _Run:
     def _obstacle(self, candidate: Candidate) -> Obstacle | None:
         if self._quotas is None:
             return None
-        return self._quotas.obstacle(candidate.pod.pod, candidate.pod.claims)
+        pod = candidate.pod
+        return self._quotas.obstacle(pod.pod, pod.claims, pod.shared)
+
+    def _charge(self, candidate: Candidate, claims: Sequence[ResourceClaim]) -> None:
+        """Charge quotas with a pod, its own claims, and those that it shares, as they are now."""
+        if self._quotas is not None:
+            pod = candidate.pod
+            shared = {claim_name(claim): claim for claim in pod.shared}
+            shared |= {claim_name(claim): claim for claim in self.state.shared_claims(pod)}
+            self._quotas.charge(pod.pod, claims, tuple(shared.values()))
 
     def _count_placed(
         self,
@@ -388,8 +399,7 @@ class _Run:
         now: float,
     ) -> None:
         self.tally.count_placed(now - arrival, candidate.pod, node)
-        if self._quotas is not None:
-            self._quotas.charge(candidate.pod.pod, claims)
+        self._charge(candidate, claims)
         departure = candidate.pod.departure
         if departure is not None:
             self._number += 1

@@ -207,7 +207,7 @@ class Tally:
         self._placed += 1
         self._waits.append(waited)
         self._held_pods.place(pod.pod, waited)
-        self._placed_by_devices[describe_devices(pod.claims)] += 1
+        self._placed_by_devices[describe_devices(pod.all_claims)] += 1
         if self._keeps_places:
             self._places.append(_place(pod, node=node))
 
@@ -390,7 +390,7 @@ def _failed_shapes(
 ) -> tuple[ShapeCounts, ...]:
     by_devices: dict[str, list[_Failure]] = {}
     for failure in failures:
-        by_devices.setdefault(describe_devices(failure.pod.claims), []).append(failure)
+        by_devices.setdefault(describe_devices(failure.pod.all_claims), []).append(failure)
     shapes = [
         ShapeCounts(
             devices=devices,

@@ -1,7 +1,7 @@
 """The cluster of a replay: devices, CPU and memory, changed by the pods that come and go."""
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -17,12 +17,14 @@ from allocator.nodes.node_resources import NodeResources, node_resources
 from allocator.nodes.pod_requests import PodRequest, pod_request
 from allocator.nodes.resources_fit import has_resources, insufficient_resources
 from allocator.nodes.scoring import DEFAULT_PROFILE, ScoringProfile, score_resources
-from allocator.pods.node_eligibility import is_eligible
+from allocator.pods.claims import Name, allocation_of, claim_name
+from allocator.pods.node_eligibility import is_eligible, is_for
 from allocator.replay.workload import Candidate, Inventory, ReplayPod
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.results import allocations, share_ids
 from kube.api.core import Node, Pod
 from kube.api.meta import encode
+from kube.api.node_selector import NodeSelector
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimStatus
 
 _EMPTY: Final = NodeResources()
@@ -68,6 +70,9 @@ class ReplayState:
         self.changes: list[str] = []
         self._nodes_of = self._nodes_by_pool()
         self.from_claims = frozenset(inventory.extended_resources)
+        # The claims that pods on nodes share, as they are allocated, and the number of these pods.
+        self._shared_claims: dict[Name, ResourceClaim] = {}
+        self._users: Counter[Name] = Counter()
         self._eligible: dict[bytes, frozenset[str] | None] = {}
         self._lacks: dict[Hashable, dict[str, tuple[NodeResources, tuple[str, ...]]]] = {}
         self._scores: dict[tuple[object, int], dict[str, tuple[NodeResources, int]]] = {}
@@ -79,19 +84,36 @@ class ReplayState:
             AttemptFailed: Its claims are invalid on every node.
         """
         request = pod_request(pod.pod)
-        pending = self.cluster.resolve(pod.claims) if pod.claims else None
+        claims = tuple(
+            claim for claim in pod.all_claims if claim_name(claim) not in self._shared_claims
+        )
+        pending = self.cluster.resolve(claims) if claims else None
         spec = pod.pod.spec
         affinity = spec.affinity.node_affinity if spec.affinity else None
-        where = encode((spec.node_name, spec.node_selector, affinity, spec.tolerations))
-        devices = encode_requests(pod.claims, self.cluster.options) if pod.claims else b""
+        selectors = tuple(_node_selectors((*pod.allocated, *self.shared_claims(pod))))
+        where = encode((spec.node_name, spec.node_selector, affinity, spec.tolerations, selectors))
+        devices = encode_requests(claims, self.cluster.options) if claims else b""
         return Candidate(
             pod=pod,
             request=request,
             pending=pending,
             shape=(where, devices, encode(request)),
             devices=(where, devices),
-            eligible=self._eligible_nodes(where, pod.pod),
+            eligible=self._eligible_nodes(where, pod.pod, selectors),
         )
+
+    def renewed(self, candidate: Candidate) -> Candidate:
+        """Return a pod as it is ready now, since claims that it shares are allocated and freed with other pods.
+
+        Raises:
+            AttemptFailed: Its claims are invalid on every node.
+        """
+        return self.candidate(candidate.pod) if candidate.pod.shared else candidate
+
+    def shared_claims(self, pod: ReplayPod) -> tuple[ResourceClaim, ...]:
+        """Return the claims that a pod shares and that are allocated now."""
+        names = map(claim_name, pod.shared)
+        return tuple(self._shared_claims[name] for name in names if name in self._shared_claims)
 
     def bare_candidate(self, pod: Pod) -> Candidate:
         """Return a pod that runs, without its claims, for its removal."""
@@ -141,30 +163,48 @@ class ReplayState:
     def place(
         self, candidate: Candidate, node: str, plan: Plan | None
     ) -> tuple[ResourceClaim, ...]:
-        """Bind a pod to a node and allocate its claims; return these as allocated."""
+        """Bind a pod to a node and allocate its claims; return its own ones as allocated."""
         claims: tuple[ResourceClaim, ...] = ()
         if plan is not None and candidate.pending is not None:
             metadata = candidate.pod.pod.metadata
             seed = f"{metadata.namespace}/{metadata.name}"
             claims = self.allocated(plan, candidate.pending, seed)
-        self.put(candidate, node, claims)
-        return claims
+        return self.put(candidate, node, claims)
 
     def allocated(self, plan: Plan, pending: PendingClaims, seed: str) -> tuple[ResourceClaim, ...]:
         """Return claims with the devices of a plan; the cluster stays as it is."""
         return _allocated_claims(plan, pending, seed, self.cluster.options)
 
-    def put(self, candidate: Candidate, node: str, claims: Sequence[ResourceClaim]) -> None:
-        """Bind a pod to a node with claims that are allocated."""
+    def put(
+        self, candidate: Candidate, node: str, claims: Sequence[ResourceClaim]
+    ) -> tuple[ResourceClaim, ...]:
+        """Bind a pod to a node with claims that are allocated; return its own ones of these."""
         self._replace(node, self._of(node).with_pod(candidate.request))
+        self._users.update(map(claim_name, candidate.pod.shared))
+        return self.hold(candidate, claims)
+
+    def hold(
+        self, candidate: Candidate, claims: Sequence[ResourceClaim]
+    ) -> tuple[ResourceClaim, ...]:
+        """Allocate claims of a pod, each shared one once; return its own ones of these."""
+        shared = set(map(claim_name, candidate.pod.shared))
+        own: list[ResourceClaim] = []
         for claim in claims:
+            name = claim_name(claim)
+            if name in self._shared_claims:
+                continue
+            if name in shared:
+                self._shared_claims[name] = claim
+            else:
+                own.append(claim)
             self.cluster.allocate(claim)
             self._note_shared_pools(claim)
+        return tuple(own)
 
     def remove(self, candidate: Candidate, node: str, claims: Sequence[ResourceClaim]) -> None:
-        """Take a pod off its node, with its claims as `place` returned them."""
+        """Take a pod off its node, with its own claims as `place` returned them, and the shared ones that it was the last of."""
         self._replace(node, self._of(node).without_pod(candidate.request))
-        for claim in claims:
+        for claim in (*claims, *self._unused(candidate)):
             self.cluster.release(claim)
             self._note_shared_pools(claim)
 
@@ -253,12 +293,35 @@ class ReplayState:
         for result in allocation.devices.results or ():
             self.changes.extend(self._nodes_of.get(PoolId(result.driver, result.pool), ()))
 
-    def _eligible_nodes(self, key: bytes, pod: Pod) -> frozenset[str] | None:
+    def _unused(self, candidate: Candidate) -> Sequence[ResourceClaim]:
+        """Return the shared claims that no pod uses any more once this one leaves, and forget them."""
+        unused = []
+        for name in map(claim_name, candidate.pod.shared):
+            self._users[name] -= 1
+            if not self._users[name] and name in self._shared_claims:
+                unused.append(self._shared_claims.pop(name))
+        return unused
+
+    def _eligible_nodes(
+        self, key: bytes, pod: Pod, selectors: Sequence[NodeSelector]
+    ) -> frozenset[str] | None:
         if key not in self._eligible:
-            nodes: Mapping[str, object] = self.cluster.nodes
-            names = frozenset(name for name in nodes if is_eligible(pod, self.cluster.nodes[name]))
+            nodes = self.cluster.nodes
+            names = frozenset(
+                name
+                for name, node in nodes.items()
+                if is_eligible(pod, node) and all(is_for(selector, node) for selector in selectors)
+            )
             self._eligible[key] = None if len(names) == len(nodes) else names
         return self._eligible[key]
+
+
+def _node_selectors(claims: Sequence[ResourceClaim]) -> Iterator[NodeSelector]:
+    """Yield the node selectors of allocated claims; those for all nodes have none."""
+    for claim in claims:
+        allocation = allocation_of(claim)
+        if allocation is not None and allocation.node_selector is not None:
+            yield allocation.node_selector
 
 
 def _allocated_claims(

@@ -59,6 +59,9 @@ class ReplayPod(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         pod: The pod, with its requests, node selector, affinity and tolerations.
         claims: Its own claims, without an allocation; empty for a pod without devices.
+        shared: Claims that other pods use, too, without an allocation, each of a name that no other claim has. They are
+            allocated with the first of these pods, and freed with the last.
+        allocated: Claims that are allocated before it comes, and stay so; they limit its nodes.
         priority: Its priority; of the pods that wait the highest is tried first.
         arrival: The second in which it arrives; None for the second of the pod before it.
         departure: The second in which it leaves if it never waits; None if it stays.
@@ -70,6 +73,8 @@ class ReplayPod(msgspec.Struct, frozen=True, kw_only=True):
 
     pod: Pod
     claims: tuple[ResourceClaim, ...] = ()
+    shared: tuple[ResourceClaim, ...] = ()
+    allocated: tuple[ResourceClaim, ...] = ()
     priority: int = 0
     arrival: float | None = None
     departure: float | None = None
@@ -82,6 +87,11 @@ class ReplayPod(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The pod's name."""
         return self.pod.metadata.name
+
+    @property
+    def all_claims(self) -> tuple[ResourceClaim, ...]:
+        """Its own claims, behind those that it shares; without those that are allocated before it comes."""
+        return (*self.shared, *self.claims)
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,10 +120,11 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         pod: The pod.
         request: Its CPU, memory and other counted resources.
-        pending: Its claims; None for a pod without devices.
+        pending: Its claims, without those shared ones that are allocated now; None for a pod that needs none.
         shape: Equal for pods that differ in names only.
         devices: Equal for pods that run on the same nodes and request the same devices there.
-        eligible: Names of the nodes that its selector, affinity and tolerations allow; None for all.
+        eligible: Names of the nodes that its selector, affinity and tolerations allow, and its claims that are allocated
+            now; None for all.
     """
 
     pod: ReplayPod

@@ -1,15 +1,25 @@
 """The pods of a replay from manifests, or drawn from those of a cluster. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import msgspec
 
 from allocator.cluster.cluster import Cluster
+from allocator.declarations.collect import PodGroups
 from allocator.declarations.model import DeclaredGroup
-from allocator.pods.claims import Name, allocation_of, claim_name, pod_claims, pod_name
+from allocator.declarations.read import OWN_SYSTEMS
+from allocator.pods.claims import (
+    Name,
+    allocation_of,
+    claim_name,
+    pod_claims,
+    pod_name,
+    pod_place,
+)
 from allocator.pods.extended_resource_claim import (
     device_plugin_resources,
     extended_resource_claim,
@@ -37,7 +47,7 @@ class ArrivingPods(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         pods: The pods, in the order in which they arrive.
         state: The cluster.
-        notes: Pods that are left out, and why, and claims that are shared.
+        notes: Pods that are left out, and why.
     """
 
     pods: tuple[ReplayPod, ...]
@@ -45,55 +55,78 @@ class ArrivingPods(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class _Kind(NamedTuple):
+    """A pod without a node, its claims without an allocation, its group, and its claims with an allocation."""
+
+    pod: Pod
+    claims: tuple[ResourceClaim, ...]
+    group: ReplayGroup | None
+    allocated: tuple[ResourceClaim, ...] = ()
+
+
 def manifest_pods(pods: Iterable[Pod], state: ClusterState) -> ArrivingPods:
-    """Return the unbound pods of manifests, each with claims of its own, and with its group.
+    """Return the unbound pods of manifests, each with its claims and its group.
 
     Args:
         pods: The pods, after their translation.
         state: The cluster, with the claims and templates of the manifests.
     """
-    builder = ReplayPodBuilder(state)
-    arriving: list[ReplayPod] = []
-    left_out: dict[str, list[str]] = {}
-    users: Counter[Name] = Counter()
     pods = tuple(pods)
-    # A replay asks what other schedulers would do, so every declaration counts, and one places all pods.
-    declared = state.declared_groups(tuple(map(_without_scheduler, pods)))
-    group_of = {
-        (pod.metadata.namespace, pod.metadata.name): _replay_group(group)
-        for group in declared.groups
-        for pod in group.waiting
-    }
+    declared = _declared_groups(pods, state)
+    group_of = _groups_of_pods(declared)
+    kinds: list[_Kind] = []
+    left_out: dict[str, list[str]] = {}
     for pod in pods:
         claims = pod_claims(pod, state.claims, state.templates)
-        name = (pod.metadata.namespace, pod.metadata.name)
+        name = pod_place(pod)
         fault = declared.faults.get(name)
         if fault is not None:
             left_out.setdefault(fault.message, []).append(_reference(pod))
         elif claims.missing:
             left_out.setdefault(claims.missing[0].message, []).append(_reference(pod))
-        elif claims.held:
-            reason = "its claim is allocated already, so it has no choice of nodes"
-            left_out.setdefault(reason, []).append(_reference(pod))
         else:
-            users.update(map(claim_name, claims.open))
-            built = builder.build(pod, claims.open)
-            arriving.append(msgspec.structs.replace(built, group=group_of.get(name)))
-    notes = (*_notes(left_out), *_sharing_notes(users))
-    return ArrivingPods(pods=tuple(arriving), state=state, notes=notes)
+            kinds.append(_Kind(pod, claims.open, group_of.get(name), claims.held))
+    builder = ReplayPodBuilder(state)
+    shared = {name: f"{name[1]}~0" for name in _shared_claims(kinds)}
+    arriving = tuple(
+        msgspec.structs.replace(
+            builder.build(kind.pod, kind.claims, shared),
+            group=kind.group,
+            allocated=kind.allocated,
+        )
+        for kind in kinds
+    )
+    return ArrivingPods(pods=arriving, state=state, notes=tuple(_notes(left_out)))
 
 
-def _sharing_notes(users: Mapping[Name, int]) -> Iterator[str]:
-    """Yield a sentence for each claim of several pods."""
-    for (namespace, name), count in users.items():
-        if count > 1:
-            yield (
-                f"ResourceClaim {namespace}/{name} is shared by {count} pods; here each of them has a claim of "
-                "its own, so that they need more devices than they would"
-            )
+def _shared_claims(kinds: Iterable[_Kind]) -> frozenset[Name]:
+    """Return the claims that several pods name."""
+    users = Counter(claim_name(claim) for kind in kinds for claim in kind.claims)
+    return frozenset(name for name, count in users.items() if count > 1)
+
+
+def _declared_groups(pods: Iterable[Pod], state: ClusterState) -> PodGroups:
+    """Return the groups of pods without a node.
+
+    A replay asks what other schedulers would do, so every declaration counts, and one places all pods.
+    """
+    return state.declared_groups(tuple(map(_without_scheduler, pods)))
+
+
+def _groups_of_pods(declared: PodGroups) -> Mapping[Name, ReplayGroup]:
+    """Return the group of each pod that has one without a fault."""
+    return {
+        pod_place(pod): _replay_group(group)
+        for group in declared.groups
+        if group.fault is None
+        for pod in group.waiting
+    }
 
 
 def _without_scheduler(pod: Pod) -> Pod:
+    """Return a pod of no scheduler; one with a declaration of its own scheduler as it is."""
+    if pod.spec.scheduler_name in OWN_SYSTEMS and not pod.spec.scheduling_group:
+        return pod
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, scheduler_name=""))
 
 
@@ -110,7 +143,8 @@ def _replay_group(group: DeclaredGroup) -> ReplayGroup:
 def drawn_pods(state: ClusterState, demand: float, seed: int = 0) -> ArrivingPods:
     """Return pods drawn by chance from those that run, until they request a share of all devices.
 
-    The cluster is that without its pods, but for those of DaemonSets, which every node has.
+    Pods that share a claim, and those of a group, are drawn together: each copy of them has a copy of the claim. The
+    cluster is that without its pods, but for those of DaemonSets, which every node has.
 
     Args:
         state: The cluster.
@@ -120,46 +154,115 @@ def drawn_pods(state: ClusterState, demand: float, seed: int = 0) -> ArrivingPod
     """
     running = [pod for pod in state.pods.values() if is_running(pod) and not _is_of_daemon_set(pod)]
     base = _without_pods(state, running)
-    builder = ReplayPodBuilder(base)
-    meter = DemandMeter(
-        Cluster(
-            slices=state.slices,
-            nodes=state.nodes,
-            claims=(),
-            classes=state.classes,
-            options=AllocatorOptions(),
-        )
-    )
     left_out: dict[str, list[str]] = {}
-    kinds: list[tuple[Pod, tuple[ResourceClaim, ...]]] = []
-    sizes: list[int] = []
+    claims_of: list[tuple[Pod, tuple[ResourceClaim, ...]]] = []
     for pod in running:
         claims = pod_claims(pod, state.claims, state.templates)
         if claims.missing:
             left_out.setdefault(claims.missing[0].message, []).append(_reference(pod))
-            continue
-        own = tuple(map(unallocated, (*claims.held, *claims.open)))
-        kinds.append((unbound(pod), own))
-        # With the claim for its extended resources.
-        sizes.append(meter.requested(builder.build(*kinds[-1]).claims).millionths)
+        else:
+            own = tuple(map(unallocated, (*claims.held, *claims.open)))
+            claims_of.append((unbound(pod), own))
+    group_of = _groups_of_pods(_declared_groups((pod for pod, _ in claims_of), base))
+    kinds = [_Kind(pod, claims, group_of.get(pod_place(pod))) for pod, claims in claims_of]
+    draw = _Draw(kinds, base)
     pods: list[ReplayPod] = []
     requested, chance = 0, TieBreaker(_DRAW_SEED + seed)
-    enough = demand * meter.total_devices * DEVICE
-    while any(sizes) and requested < enough and len(pods) < MAX_ROWS:
-        number = chance.below(len(kinds))
-        pod, own_claims = kinds[number]
-        requested += sizes[number]
-        metadata = msgspec.structs.replace(pod.metadata, name=f"{pod_name(pod)}-{len(pods)}")
-        pods.append(builder.build(msgspec.structs.replace(pod, metadata=metadata), own_claims))
+    enough = demand * draw.total_devices * DEVICE
+    while any(draw.sizes) and requested < enough and len(pods) < MAX_ROWS:
+        number = chance.below(len(draw.sizes))
+        requested += draw.sizes[number]
+        pods += draw.copy(number, len(pods))
     return ArrivingPods(pods=tuple(pods), state=base, notes=tuple(_notes(left_out)))
 
 
+class _Draw:
+    """The pods of a cluster, those that belong together as one.
+
+    Attributes:
+        total_devices: The devices of the cluster.
+        sizes: The devices that pods which belong together request, in millionths.
+    """
+
+    def __init__(self, kinds: Sequence[_Kind], state: ClusterState) -> None:
+        """Take the pods, and the cluster without them."""
+        self._builder = ReplayPodBuilder(state)
+        self._shared = _shared_claims(kinds)
+        self._units = tuple(_units(kinds, self._shared))
+        meter = DemandMeter(
+            Cluster(
+                slices=state.slices,
+                nodes=state.nodes,
+                claims=(),
+                classes=state.classes,
+                options=AllocatorOptions(),
+            )
+        )
+        self.total_devices = meter.total_devices
+        self.sizes: list[int] = []
+        for number in range(len(self._units)):
+            pods = tuple(self.copy(number, 0))
+            shared = {claim_name(claim): claim for pod in pods for claim in pod.shared}
+            claims = [*(pod.claims for pod in pods), *((claim,) for claim in shared.values())]
+            self.sizes.append(sum(meter.requested(own).millionths for own in claims))
+
+    def copy(self, number: int, first: int) -> Iterator[ReplayPod]:
+        """Yield copies of pods that belong together, with names of their own.
+
+        Args:
+            number: Their place in `sizes`.
+            first: The number of the first copy, which the names end in.
+        """
+        unit = self._units[number]
+        shared = {
+            name: f"{name[1]}~{first}"
+            for kind in unit
+            for name in map(claim_name, kind.claims)
+            if name in self._shared
+        }
+        members = Counter(kind.group for kind in unit)
+        for place, (pod, claims, group, _) in enumerate(unit, start=first):
+            metadata = msgspec.structs.replace(pod.metadata, name=f"{pod_name(pod)}-{place}")
+            renamed = msgspec.structs.replace(pod, metadata=metadata)
+            built = self._builder.build(renamed, claims, shared)
+            if group is not None:
+                needed = min(group.min_count, members[group])
+                name = f"{group.name}~{first}"
+                built = msgspec.structs.replace(
+                    built, group=msgspec.structs.replace(group, name=name, min_count=needed)
+                )
+            yield built
+
+
+def _units(kinds: Sequence[_Kind], shared: Collection[Name]) -> Iterable[Sequence[_Kind]]:
+    """Return the pods that belong together, in the order of their first one."""
+    leaders: dict[Hashable, Hashable] = {}
+
+    def leader(key: Hashable) -> Hashable:
+        while (next_key := leaders.setdefault(key, key)) != key:
+            key = next_key
+        return key
+
+    for number, (_, claims, group, _) in enumerate(kinds):
+        names = {claim_name(claim) for claim in claims} & set(shared)
+        keys: list[Hashable] = [*sorted(names)]
+        if group is not None:
+            keys.append(group.name)
+        for key in keys:
+            leaders[leader(number)] = leader(key)
+    units: dict[Hashable, list[_Kind]] = {}
+    for number, kind in enumerate(kinds):
+        units.setdefault(leader(number), []).append(kind)
+    return units.values()
+
+
 class ReplayPodBuilder:
-    """Pods with claims that no other pod uses, also for extended resources of classes."""
+    """Pods with claims, also for extended resources of classes."""
 
     def __init__(self, state: ClusterState) -> None:
         """Build pods for a cluster."""
         self._state = state
+        self._priorities = state.priorities
         self._mapping = extended_resources(state.classes.values())
 
     @cached_property
@@ -167,23 +270,43 @@ class ReplayPodBuilder:
         """The resources of device plugins on any node."""
         return frozenset[str]().union(*map(device_plugin_resources, self._state.nodes))
 
-    def build(self, pod: Pod, claims: Sequence[ResourceClaim]) -> ReplayPod:
-        """Return a pod with these claims; they get names of their own."""
+    def build(
+        self,
+        pod: Pod,
+        claims: Sequence[ResourceClaim],
+        shared: Mapping[Name, str] = MappingProxyType({}),
+    ) -> ReplayPod:
+        """Return a pod with these claims; they get names of their own.
+
+        Args:
+            shared: Claims that other pods use, too, with their names in the replay: no name of a claim of one pod.
+        """
+        names = [shared.get(claim_name(claim)) for claim in claims]
+        shared_claims = tuple(
+            _renamed(claim, name)
+            for claim, name in zip(claims, names, strict=True)
+            if name is not None
+        )
+        claims = [claim for claim, name in zip(claims, names, strict=True) if name is None]
         resources = mapped_resources(pod, self._mapping)
         # Where a device plugin offers one, kube-scheduler would leave it to that on this node alone.
         if resources and resources - self._offered:
             own = extended_resource_claim(pod, resources - self._offered, self._mapping)
             claims = (*claims, own)
         renamed = [
-            msgspec.structs.replace(
-                claim,
-                metadata=msgspec.structs.replace(
-                    claim.metadata, name=f"{pod_name(pod)}-{number}", owner_references=None
-                ),
-            )
-            for number, claim in enumerate(claims)
+            _renamed(claim, f"{pod_name(pod)}-{number}") for number, claim in enumerate(claims)
         ]
-        return ReplayPod(pod=pod, claims=tuple(renamed), priority=pod.spec.priority or 0)
+        return ReplayPod(
+            pod=pod,
+            claims=tuple(renamed),
+            shared=shared_claims,
+            priority=self._priorities.of_pod(pod).spec.priority or 0,
+        )
+
+
+def _renamed(claim: ResourceClaim, name: str) -> ResourceClaim:
+    metadata = msgspec.structs.replace(claim.metadata, name=name, owner_references=None)
+    return msgspec.structs.replace(claim, metadata=metadata)
 
 
 def unbound(pod: Pod) -> Pod:

@@ -100,8 +100,15 @@ class ReplayQuotas:
             self._charge_keys(pod, own)
             self._resource_usage.charge(pod, own)
 
-    def obstacle(self, pod: Pod, claims: Sequence[ResourceClaim]) -> Obstacle | None:
-        """Return the first quota that has too little left for a pod; None if all let it through."""
+    def obstacle(
+        self, pod: Pod, claims: Sequence[ResourceClaim], shared: Sequence[ResourceClaim] = ()
+    ) -> Obstacle | None:
+        """Return the first quota that has too little left for a pod; None if all let it through.
+
+        Arguments as of `allocator.replay.quotas.Quotas`.
+        """
+        has_claims = bool(claims or shared)
+        claims = (*claims, *(claim for claim in shared if not self._users[_shared_key(claim)]))
         excess = self._resource_usage.excess(pod, claims)
         if excess:
             return Obstacle(RESOURCE_QUOTA, printable(f"ResourceQuota {excess}"))
@@ -110,7 +117,7 @@ class ReplayQuotas:
         excesses: Sequence[Excess | CapBreach] = self._book.excesses_of_claims(
             namespace, [claim.spec.devices for claim in claims]
         )
-        if not excesses and not claims:
+        if not excesses and not has_claims:
             charges = self._book.legacy_charges(namespace, pod.spec, self._mapped(pod))
             excesses = self._book.ledger.excesses(charges)
         if not excesses:
@@ -119,17 +126,28 @@ class ReplayQuotas:
         limit = first.limit if isinstance(first, CapBreach) else first.account.limit
         return Obstacle(DEVICE_QUOTA, printable(f"DeviceQuota {limit.quota}, limit {limit.name}"))
 
-    def charge(self, pod: Pod, claims: Sequence[ResourceClaim]) -> None:
-        """Charge a pod, in place of any earlier charge; claims without an allocation with the most they may get."""
+    def charge(
+        self, pod: Pod, claims: Sequence[ResourceClaim], shared: Sequence[ResourceClaim] = ()
+    ) -> None:
+        """Charge a pod, in place of any earlier charge; claims without an allocation with the most they may get.
+
+        Arguments as of `allocator.replay.quotas.Quotas`.
+        """
         self.release(pod)
         namespace, name = pod.metadata.namespace, pod.metadata.name
-        keys = tuple((namespace, name, number) for number in range(len(claims)))
+        charged: dict[Hashable, ResourceClaim] = {
+            (namespace, name, number): claim for number, claim in enumerate(claims)
+        }
+        shared_by_key = {_shared_key(claim): claim for claim in shared}
+        charged |= shared_by_key
         self._meet(namespace)
-        self._take(pod, keys)
-        for key, claim in zip(keys, claims, strict=True):
+        self._take(pod, tuple(charged))
+        for key, claim in charged.items():
             self._book.put_claim(key, _counted(claim))
-        self._charge_keys(pod, claims)
+        self._charge_keys(pod, tuple(charged.values()))
         self._resource_usage.charge(pod, claims)
+        for key, claim in shared_by_key.items():
+            self._resource_usage.charge_claim(key, claim)
 
     def release(self, pod: Pod) -> None:
         """Take back the charge of a pod that left; of a claim that several use, with the last of them."""
@@ -138,6 +156,7 @@ class ReplayQuotas:
             if not self._users[key]:
                 del self._users[key]
                 self._book.remove_claim(key)
+                self._resource_usage.release_claim(key)
         self._book.remove_claim(_keys(pod))
         self._resource_usage.release(pod)
 
@@ -180,6 +199,11 @@ class ReplayQuotas:
 
 def _counted(claim: ResourceClaim) -> CountedClaim:
     return CountedClaim(claim.metadata.namespace, claim.spec.devices, allocation_of(claim))
+
+
+def _shared_key(claim: ResourceClaim) -> Hashable:
+    """Return the key of the charge for a claim that several pods use."""
+    return ("shared", *claim_name(claim))
 
 
 def _keys(pod: Pod) -> Hashable:

@@ -6,12 +6,12 @@ extended resources, and of claims their number and their devices by class.
 Source: k8s.io/kubernetes v1.37.1, pkg/quota/v1/evaluator/core, PodUsageFunc and claimEvaluator.Usage.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from allocator.nodes.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from allocator.nodes.pod_requests import pod_request
-from allocator.pods.claims import Name, pod_place
+from allocator.pods.claims import pod_place
 from allocator.pods.extended_resource_claim import ANNOTATION
 from kube.api.core import Pod, ResourceQuota
 from kube.api.resource import DeviceClass, ResourceClaim
@@ -81,7 +81,7 @@ class RunningUsage:
         self._accounts: dict[str, list[_Account]] = {}
         for quota in quotas:
             self._accounts.setdefault(quota.metadata.namespace, []).append(_Account(quota))
-        self._charges: dict[Name, Sequence[_Charge]] = {}
+        self._charges: dict[Hashable, Sequence[_Charge]] = {}
 
     def replace_classes(self, classes: Mapping[str, DeviceClass]) -> None:
         """Take other DeviceClasses; earlier charges stay as they are."""
@@ -105,7 +105,26 @@ class RunningUsage:
 
     def release(self, pod: Pod) -> None:
         """Take back the charge of a pod."""
-        for account, usage in self._charges.pop(pod_place(pod), ()):
+        self.release_claim(pod_place(pod))
+
+    def charge_claim(self, key: Hashable, claim: ResourceClaim) -> None:
+        """Charge a claim that several pods use, in place of any earlier charge.
+
+        Args:
+            key: No pod's namespace and name.
+        """
+        self.release_claim(key)
+        usage = claim_usage(claim.spec.devices, self._classes)
+        accounts = self._accounts.get(claim.metadata.namespace, ())
+        self._charges[key] = [
+            _Charge(account, usage) for account in accounts if not account.scopes.scopes
+        ]
+        for account, amount in self._charges[key]:
+            account.add(amount, 1)
+
+    def release_claim(self, key: Hashable) -> None:
+        """Take back the charge of a claim; arguments as of `charge_claim`."""
+        for account, usage in self._charges.pop(key, ()):
             account.add(usage, -1)
 
     def _charges_of(self, pod: Pod, claims: Sequence[ResourceClaim]) -> Iterator[_Charge]:

@@ -10,6 +10,7 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_objects
 from testing.command import EXAMPLES, drawbridge
 from testing.documents import Document, api_object
+from testing.simulated_cluster import pinned
 
 CLUSTER = EXAMPLES / "groups" / "cluster.yaml"
 
@@ -141,15 +142,74 @@ def test_a_claim_with_a_generated_name_is_counted_once_for_quotas(tmp_path: Path
     assert [bool(entry.get("node")) for entry in answer["pods"]] == [True]
 
 
-def test_a_replay_notes_a_claim_that_pods_share(tmp_path: Path) -> None:
+def replayed(*arguments: object) -> Any:
+    result = drawbridge("replay", *arguments, "--placements", "-o", "json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+def test_the_pods_of_a_replay_share_the_claim_of_their_group(tmp_path: Path) -> None:
+    """Each had a claim of its own, so that the group did not fit."""
     file = tmp_path / "pods.yaml"
     file.write_text(dump_yaml(documents()))
 
-    result = drawbridge("replay", "-f", file, "--snapshot", CLUSTER)
+    answer = replayed("-f", file, "--snapshot", CLUSTER, "--strategy", "stock,CompactFirst")
 
-    assert "is shared by 4 pods; here each of them has a claim of its own" in " ".join(
-        result.stderr.split()
+    assert answer["demand"]["requestedDevices"] == 2
+    for result in answer["strategies"]:
+        assert (result["pods"], result["devices"]["inUse"]) == ({"placed": 4, "failed": 0}, 2)
+
+
+def test_a_shared_claim_is_charged_once_in_a_replay(tmp_path: Path) -> None:
+    file, quota = tmp_path / "pods.yaml", tmp_path / "quota.yaml"
+    file.write_text(dump_yaml(documents()))
+    hard = {"count/resourceclaims.resource.k8s.io": "1", "pods": "3"}
+    quota.write_text(
+        dump_yaml([api_object("ResourceQuota", "few", "default", spec={"hard": hard})])
     )
+    call = ("-f", file, "--snapshot", CLUSTER, "--strategy", "stock", "--quota", quota)
+
+    (result,) = replayed(*call)["strategies"]
+
+    assert result["failedBy"] == {"groupIncomplete": 3, "resourceQuota": 1}
+    (held,) = result["heldBack"]
+    assert held["quota"] == "ResourceQuota few, pods"
+
+
+def running(group: list[Document], folder: Path) -> Path:
+    """Return a snapshot with running pods of the group and its claim of two devices of node-a."""
+    _, template, *pods = group
+    held = api_object("ResourceClaim", "training-gpus-abcde", "default")
+    held["spec"] = template["spec"]["spec"]
+    request = held["spec"]["devices"]["requests"][0]["name"]
+    results = [
+        {"request": request, "driver": "gpu.example.com", "pool": "node-a", "device": device}
+        for device in ("gpu-0", "gpu-1")
+    ]
+    held["status"] = {"allocation": {"devices": {"results": results}, **pinned("node-a")}}
+    for pod in pods:
+        (entry,) = pod["spec"]["resourceClaims"]
+        pod["spec"] = {**pod["spec"], "nodeName": "node-a"}
+        statuses = [{"name": entry["name"], "resourceClaimName": "training-gpus-abcde"}]
+        pod["status"] = {"phase": "Running", "resourceClaimStatuses": statuses}
+    snapshot = folder / "cluster.yaml"
+    snapshot.write_text(CLUSTER.read_text() + "---\n" + dump_yaml([*group, held]))
+    return snapshot
+
+
+def test_each_copy_of_a_group_has_a_copy_of_its_claim(tmp_path: Path) -> None:
+    """Pods were drawn one by one, each with a claim of two devices."""
+    snapshot = running(documents(), tmp_path)
+
+    answer = replayed(
+        *("--snapshot", snapshot, "--pods", "from-snapshot", "--demand", "100%"),
+        *("--strategy", "stock,CompactFirst"),
+    )
+
+    assert (answer["demand"]["requestedDevices"], answer["input"]["arriving"]) == (8, 16)
+    for result in answer["strategies"]:
+        assert (result["pods"], result["devices"]["inUse"]) == ({"placed": 12, "failed": 4}, 6)
+        assert result["failedBy"] == {"groupDoesNotFit": 4}
 
 
 def test_a_claim_above_a_resource_quota_is_not_created_so_that_its_group_waits(

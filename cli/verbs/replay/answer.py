@@ -12,6 +12,7 @@ from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.features.consumer_limits import consumer_limits
 from allocator.model.feature_gates import Features
 from allocator.nodes.node_resources import with_unnamed_resources
+from allocator.pods.claims import claim_name
 from allocator.pods.node_eligibility import node_rejection
 from allocator.replay.added_nodes import add_nodes, node_like
 from allocator.replay.agreement import Agreement, compare
@@ -272,7 +273,8 @@ def measure_demand(question: Question) -> Demand | None:
     leave = question.order is Order.ARRIVAL and any(
         pod.departure is not None for pod in question.pods
     )
-    if leave or not any(pod.claims for pod in question.pods):
+    shared = {claim_name(claim): claim for pod in question.pods for claim in pod.shared}
+    if leave or not (shared or any(pod.claims for pod in question.pods)):
         return None
     inventory = question.inventory_as_it_is or question.inventory
     cluster = Cluster(
@@ -282,7 +284,8 @@ def measure_demand(question: Question) -> Demand | None:
         classes=inventory.classes,
         options=question.options,
     )
-    return DemandMeter(cluster).demand(pod.claims for pod in question.pods)
+    own = [pod.claims for pod in question.pods]
+    return DemandMeter(cluster).demand((*own, *((claim,) for claim in shared.values())))
 
 
 def first_capacity(result: StrategyResult) -> CapacityUse | None:

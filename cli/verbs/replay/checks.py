@@ -105,7 +105,7 @@ def cluster_notes(state: ClusterState) -> Iterator[str]:
 def _rows(pods: Iterable[ReplayPod]) -> Sequence[_Rows]:
     rows: dict[int, _Rows] = {}
     for pod in pods:
-        for claim in pod.claims:
+        for claim in pod.all_claims:
             rows.setdefault(id(claim.spec), _Rows(claim.spec, [])).pods.append(pod)
     return tuple(rows.values())
 
