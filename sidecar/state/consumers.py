@@ -127,7 +127,17 @@ class ConsumerIndex:
 
 
 def _is_nominated(pod: Pod) -> bool:
-    return bool(pod.status and pod.status.nominated_node_name and not pod.spec.node_name)
+    """Return True if a pod waits for a node that was cleared for it.
+
+    Whoever may write the status of pods may nominate one that the scheduler will never try: then nothing is kept.
+    """
+    return bool(
+        pod.status
+        and pod.status.nominated_node_name
+        and not pod.spec.node_name
+        and not pod.spec.scheduling_gates
+        and pod.metadata.deletion_timestamp is None
+    )
 
 
 def _is_terminating(pod: Pod) -> bool:

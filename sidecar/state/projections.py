@@ -16,7 +16,7 @@ from allocator.nodes.pod_requests import requested_amounts
 from clusterstate.kinds import Kind
 from clusterstate.parameter_bounds import bounded_config, bounded_spec
 from clusterstate.projections import PROJECTIONS
-from kube.api.core import Pod, PodSpec, PodStatus, ResourceRequirements
+from kube.api.core import Pod, PodSchedulingGate, PodSpec, PodStatus, ResourceRequirements
 from kube.api.device_quota import DeviceQuota
 from kube.api.meta import ObjectMeta, OwnerReference, decode
 from kube.api.ownership import AllocatorOwnership
@@ -31,6 +31,7 @@ from sidecar.state.quota_charges import promised_names
 
 decode_pod: Final = SharedDecoder(Pod)
 """Decodes a Pod for the projections of all parts of the sidecar."""
+_SOME_GATE: Final = (PodSchedulingGate(),)
 
 
 def project_claim(raw: bytes) -> ResourceClaim:
@@ -102,6 +103,8 @@ def project_pod(raw: bytes) -> Pod | None:
             tolerations=spec.tolerations,
             priority=spec.priority,
             preemption_policy=spec.preemption_policy,
+            # Whether there are any is of interest; a user chooses how many, and their names.
+            scheduling_gates=_SOME_GATE if spec.scheduling_gates else None,
             scheduling_group=spec.scheduling_group,
         ),
         status=PodStatus(

@@ -14,6 +14,7 @@ from sidecar.plan.nominations import place_beside_rivals
 from sidecar.plan.occupancy import Keep
 from sidecar.plan.placement import Placement
 from sidecar.plan.preemption import DryRunBudget, fits_with
+from sidecar.state.projections import project_pod
 from testing.allocation.builders import (
     allocated_claim,
     alternative,
@@ -76,6 +77,35 @@ def test_a_node_with_devices_beside_those_of_a_nominated_pod_fits() -> None:
     cluster = snapshot(claim(request(), name="one"), claim(request(), name="gpu"), pods=[rival])
 
     assert names(find_nodes(pod("gpu"), cluster)) == ["node-1", "node-2"]
+
+
+@pytest.mark.parametrize(
+    "never_tried",
+    [
+        pytest.param({"schedulingGates": [{"name": "example.com/never"}]}, id="a gate holds it"),
+        pytest.param({"is_deleted": True}, id="it is being deleted"),
+    ],
+)
+def test_nothing_is_kept_for_a_pod_that_the_scheduler_does_not_try(
+    never_tried: dict[str, Any],
+) -> None:
+    rival = pod("two", name="b", priority=10, nominated="node-1", **never_tried)
+    cluster = snapshot(
+        claim(request(count=2), name="two"), claim(request(), name="gpu"), pods=[rival]
+    )
+
+    assert names(find_nodes(pod("gpu"), cluster)) == ["node-1", "node-2"]
+
+
+def test_of_gates_the_sidecar_remembers_that_there_are_some() -> None:
+    spec = (
+        b'{"resourceClaims": [{"name": "gpu"}], "schedulingGates": [{"name": "a"}, {"name": "b"}]}'
+    )
+
+    projected = project_pod(b'{"metadata": {"name": "p"}, "spec": %b}' % spec)
+
+    assert projected is not None
+    assert len(projected.spec.scheduling_gates or ()) == 1
 
 
 def test_a_pod_is_turned_away_if_all_free_devices_are_kept_for_nominated_pods() -> None:
