@@ -1,10 +1,10 @@
 """The pods of a group agree on scheduler, priority and preemption policy, or kube-scheduler fails all of them.
 
 None of the three can be changed later. A priority is known once the API server has resolved the priorityClassName;
-before that names are compared.
+before that names are compared, where both are named.
 
 Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/schedule_one_podgroup.go, validatePodGroup. With the gate
-PodGroupPreemptionPolicy, which is off, the PodGroup has a policy, too.
+PodGroupPreemptionPolicy, which is off, it compares the policy of the PodGroup, too; that is not modelled.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,6 @@ from kube.names import DEFAULT_SCHEDULER_NAME, GROUP_SCHEDULER_ANNOTATION
 
 _SCHEDULER: Final = FieldPath.of("spec", "schedulerName")
 _PRIORITY: Final = FieldPath.of("spec", "priorityClassName")
-_PREEMPTS: Final = "PreemptLowerPriority"
 _MAX_NAME: Final = 253
 _ONE_CLASS: Final = "give all pods of the group, and the PodGroup, one priorityClassName"
 
@@ -61,10 +60,10 @@ def scheduler_fault(name: str, recorded: str, scheduler: str) -> Finding:
     )
 
 
-def group_fault(
+def pod_faults(
     name: GroupName, pods: Sequence[Pod], group: PodGroup | None, bridge_scheduler: str
-) -> Finding | None:
-    """Return the first fault of a group by its pods; None without one.
+) -> Iterator[tuple[Pod, Finding]]:
+    """Yield the faults of a group, each with the pod that differs from the first one, or from the PodGroup.
 
     Args:
         name: The group. Of a gang of another scheduler the pods of the bridge are one group.
@@ -75,34 +74,31 @@ def group_fault(
     if name.system is not GroupSystem.KUBERNETES:
         pods = [pod for pod in pods if pod.spec.scheduler_name == bridge_scheduler]
         group = None
-    return next(_group_faults(name, pods, group, bridge_scheduler), None)
-
-
-def _group_faults(
-    name: GroupName, pods: Sequence[Pod], group: PodGroup | None, bridge_scheduler: str
-) -> Iterator[Finding]:
     recorded = recorded_scheduler(group)
     for pod in pods:
         subject = _quoted(pod_name(pod))
         # A pod with a UID has been admitted, and the annotation counts for new ones.
         goes_to_bridge = pod.spec.scheduler_name == bridge_scheduler and not pod.metadata.uid
         if goes_to_bridge and recorded not in {"", bridge_scheduler}:
-            yield scheduler_fault(name.name, recorded, bridge_scheduler)
+            yield pod, scheduler_fault(name.name, recorded, bridge_scheduler)
         if group is not None and (fault := member_fault(pod, group, subject)) is not None:
-            yield fault
+            yield pod, fault
         first, other = _scheduler(pods[0]), _scheduler(pod)
         if first != other:
-            yield error(
-                Code.GROUP_SCHEDULER_DIFFERS,
-                _SCHEDULER,
-                f"pods of {name} go to {_quoted(first)} and {_quoted(other)}; kube-scheduler fails a group "
-                "with pods of two schedulers",
-                "write one schedulerName into all of them, or for the bridge the annotation "
-                f"{GROUP_SCHEDULER_ANNOTATION}: {bridge_scheduler} into the PodGroup",
+            yield (
+                pod,
+                error(
+                    Code.GROUP_SCHEDULER_DIFFERS,
+                    _SCHEDULER,
+                    f"pods of {name} go to {_quoted(first)} and {_quoted(other)}; kube-scheduler fails a group "
+                    "with pods of two schedulers",
+                    "write one schedulerName into all of them, or for the bridge the annotation "
+                    f"{GROUP_SCHEDULER_ANNOTATION}: {bridge_scheduler} into the PodGroup",
+                ),
             )
         beside = _fault(pod.spec, pods[0].spec, subject, _quoted(pod_name(pods[0])))
         if beside is not None:
-            yield beside
+            yield pod, beside
 
 
 def _scheduler(pod: Pod) -> str:
@@ -136,11 +132,10 @@ def _priority_fault(
             _ONE_CLASS,
         )
     names = (spec.priority_class_name, other.priority_class_name)
-    is_resolved = spec.priority is not None or other.priority is not None
-    # A class that is named by nobody is the default one, which only the cluster knows.
-    if names[0] == names[1] or (is_resolved and "" in names):
+    # A class that is not named is the default one, which only the cluster knows.
+    if names[0] == names[1] or "" in names:
         return None
-    mine, theirs = (_quoted(name) if name else "none" for name in names)
+    mine, theirs = map(_quoted, names)
     return warning(
         Code.GROUP_PRIORITY_DIFFERS,
         _PRIORITY,
@@ -152,8 +147,9 @@ def _priority_fault(
 def _policy_fault(
     spec: PodSpec, other: PodSpec | PodGroupSpec, subject: str, object_: str
 ) -> Finding | None:
-    mine = _policy(spec)
-    theirs = _policy(other) if isinstance(other, PodSpec) else other.preemption_policy
+    # As the API server has resolved them; before that they depend on the classes, also on the default one.
+    mine = spec.preemption_policy
+    theirs = other.preemption_policy if isinstance(other, PodSpec) else None
     if mine is None or theirs is None or mine == theirs:
         return None
     return error(
@@ -163,10 +159,3 @@ def _policy_fault(
         "a group with pods of other policies",
         _ONE_CLASS,
     )
-
-
-def _policy(spec: PodSpec) -> str | None:
-    """Return the preemption policy of a pod; None before the API server has resolved its class."""
-    if spec.preemption_policy is None and spec.priority_class_name:
-        return None
-    return spec.preemption_policy or _PREEMPTS

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from allocator.declarations.agreement import group_fault
+from allocator.declarations.agreement import pod_faults
 from allocator.declarations.minimum import GangMinimum, gang_minimum
 from allocator.declarations.model import Declaration, DeclaredGroup, GroupName, GroupSystem
 from allocator.declarations.pod_group import PodGroup
@@ -41,10 +41,12 @@ class PodGroups(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         groups: The groups with a pod that waits, in order of the first of these.
         faults: Namespace and name of a pod that waits to what is wrong with its declaration or its group.
+        remarks: The same to what is wrong with its group, and keeps nobody from a decision.
     """
 
     groups: tuple[DeclaredGroup, ...] = ()
     faults: Mapping[tuple[str, str], Finding] = msgspec.field(default_factory=dict)
+    remarks: Mapping[tuple[str, str], Finding] = msgspec.field(default_factory=dict)
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +77,7 @@ def collect_groups(
     }
     entries: dict[GroupName, list[_Entry]] = {}
     faults: dict[tuple[str, str], Finding] = {}
+    remarks: dict[tuple[str, str], Finding] = {}
     for pod in waiting:
         reading = read_declaration(pod)
         if isinstance(reading, Finding):
@@ -95,23 +98,61 @@ def collect_groups(
     )
     groups: list[DeclaredGroup] = []
     for name, members in entries.items():
-        group = _group(
-            name,
-            members,
-            placed.get(name, ()),
-            by_name.get((POD_GROUP_RESOURCES[name.system].group, name.namespace, name.name)),
-            bridge_scheduler,
-        )
+        object_ = by_name.get((POD_GROUP_RESOURCES[name.system].group, name.namespace, name.name))
+        running_members = placed.get(name, ())
+        pods = [entry.pod for entry in (*members, *running_members)]
+        is_of_bridge = any(pod.spec.scheduler_name == bridge_scheduler for pod in pods)
+        group = _group(name, members, running_members, object_, is_of_bridge=is_of_bridge)
         if group is None:
             continue
-        fault = _with_similar(name, group.fault, by_name) if group.fault is not None else None
-        number = held_back_by_group[name]
-        groups.append(msgspec.structs.replace(group, fault=fault, held_back=number))
+        fault = group.fault
         if fault is not None:
-            for member in members:
-                key = (member.pod.metadata.namespace, member.pod.metadata.name)
-                faults[key] = msgspec.structs.replace(fault, path=member.declaration.path)
-    return PodGroups(groups=tuple(groups), faults=faults)
+            fault = _with_similar(name, fault, by_name)
+            faults |= _at_declarations(members, fault)
+        else:
+            of_pods = _at_pods(members, pod_faults(name, pods, object_, bridge_scheduler))
+            faults |= of_pods
+            fault = next(iter(of_pods.values()), None)
+            dispute = _dispute(name, (*members, *running_members), object_)
+            if dispute is not None:
+                detail = f"{dispute.detail}; the bridge takes the number of the pods"
+                remark = msgspec.structs.replace(dispute, detail=detail)
+                remarks |= _at_declarations(members, remark)
+        groups.append(
+            msgspec.structs.replace(
+                group,
+                min_count=group.min_count if fault is None else 0,
+                fault=fault,
+                held_back=held_back_by_group[name],
+            )
+        )
+    return PodGroups(groups=tuple(groups), faults=faults, remarks=remarks)
+
+
+def _at_declarations(
+    members: Iterable[_Entry], finding: Finding
+) -> Mapping[tuple[str, str], Finding]:
+    """Return a finding about a group at the field of each pod that names the group."""
+    return {
+        _place(member.pod): msgspec.structs.replace(finding, path=member.declaration.path)
+        for member in members
+    }
+
+
+def _at_pods(
+    members: Sequence[_Entry], faults: Iterable[tuple[Pod, Finding]]
+) -> Mapping[tuple[str, str], Finding]:
+    """Return the first fault of each pod that waits; that of a running one stands at the first pod that waits."""
+    places = [_place(member.pod) for member in members]
+    of_pods: dict[tuple[str, str], Finding] = {}
+    for pod, fault in faults:
+        place = _place(pod)
+        of_pods.setdefault(place if place in places else places[0], fault)
+    return of_pods
+
+
+def _place(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.namespace, pod.metadata.name
 
 
 def _group(
@@ -119,23 +160,25 @@ def _group(
     members: Sequence[_Entry],
     placed: Sequence[_Entry],
     object_: PodGroup | None,
-    bridge_scheduler: str,
+    *,
+    is_of_bridge: bool,
 ) -> DeclaredGroup | None:
-    """Return a group; None if its pods are scheduled one by one."""
+    """Return a group; None if its pods are scheduled one by one.
+
+    Args:
+        is_of_bridge: Pods of the group go to the bridge.
+    """
     if object_ is None and name.system is GroupSystem.KAI:
         return None  # KAI's controller makes the PodGroup when the pods exist.
     minimum = (
         _minimum_of_kubernetes(name, object_)
         if name.system is GroupSystem.KUBERNETES
-        else _minimum_of_gang(name, (*members, *placed), object_)
+        else _minimum_of_gang(name, (*members, *placed), object_, is_of_bridge=is_of_bridge)
     )
     if minimum is None:
         return None
     domain, needs_one_domain = _domain(object_)
     fault = minimum if isinstance(minimum, Finding) else _size_fault(name, minimum, len(members))
-    if fault is None:
-        pods = [entry.pod for entry in (*members, *placed)]
-        fault = group_fault(name, pods, object_, bridge_scheduler)
     return DeclaredGroup(
         name=name,
         min_count=minimum if fault is None and isinstance(minimum, int) else 0,
@@ -189,15 +232,26 @@ def _minimum_of_kubernetes(name: GroupName, object_: PodGroup | None) -> int | F
 
 
 def _minimum_of_gang(
-    name: GroupName, members: Sequence[_Entry], object_: PodGroup | None
+    name: GroupName, members: Sequence[_Entry], object_: PodGroup | None, *, is_of_bridge: bool
 ) -> int | Finding:
-    """Return the minimum of a gang of another scheduler."""
+    """Return the minimum of a gang of another scheduler; in the bridge also of one with another number in its PodGroup."""
     minimum = gang_minimum((member.declaration.min_count for member in members), object_)
     if minimum.number is None:
         return _not_found(name)
-    if minimum.is_disputed:
-        return _disputed(name, minimum)
+    dispute = _dispute(name, members, object_)
+    if dispute is not None and not (is_of_bridge and len(minimum.of_pods) == 1):
+        return dispute
     return _checked_minimum(name, minimum.number)
+
+
+def _dispute(
+    name: GroupName, members: Sequence[_Entry], object_: PodGroup | None
+) -> Finding | None:
+    """Return the finding on a gang of another scheduler that needs several numbers of pods; None without one."""
+    if name.system is GroupSystem.KUBERNETES:
+        return None
+    minimum = gang_minimum((member.declaration.min_count for member in members), object_)
+    return _disputed(name, minimum) if minimum.is_disputed else None
 
 
 def _checked_minimum(name: GroupName, minimum: int) -> int | Finding:
@@ -231,7 +285,6 @@ def _disputed(name: GroupName, minimum: GangMinimum) -> Finding:
             f"pods of {name} disagree on the number of pods that it needs: {numbers}",
             "write one number on all of them",
         )
-    # No pod is denied for it: the bridge takes the number of the pods.
     return warning(
         Code.GROUP_MINIMUM_DIFFERS,
         FieldPath(),

@@ -59,7 +59,6 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
         resource_claims: The claims of a Kubernetes PodGroup; PodGroupResourceClaim has the fields of a pod's entry.
         priority_class_name: The PriorityClass of a Kubernetes PodGroup; empty for the default one.
         priority: The priority of a Kubernetes PodGroup; None before the API server has resolved the class.
-        preemption_policy: The policy of a Kubernetes PodGroup; None without the gate PodGroupPreemptionPolicy.
         min_member: The minimum in PodGroups of the other schedulers.
         topology_constraint: The topology constraint of a KAI PodGroup.
     """
@@ -70,7 +69,6 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     resource_claims: tuple[PodResourceClaim, ...] | None = None
     priority_class_name: str = ""
     priority: int | None = None
-    preemption_policy: str | None = None
     min_member: int | None = None
     topology_constraint: KaiTopologyConstraint | None = None
 

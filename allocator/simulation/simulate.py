@@ -149,7 +149,10 @@ class _Run:
             error=self._error,
             uses=self._state.uses,
             failures=tuple(failures),
-            notes=tuple(self._choice.notes),
+            notes=(
+                *dict.fromkeys(remark.detail for remark in self._objects.groups.remarks.values()),
+                *self._choice.notes,
+            ),
             traces=tuple(self._traces),
             resources=self._state.ledger.resources,
             groups=tuple(self._groups.values()),

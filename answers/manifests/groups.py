@@ -197,7 +197,7 @@ def _declared_groups(
             spec = msgspec.structs.replace(pod.spec, scheduler_name=scheduler)
             pods.append(msgspec.structs.replace(pod, spec=spec))
     groups = state.declared_groups(pods)
-    for (_, name), fault in groups.faults.items():
+    for (_, name), fault in (*groups.faults.items(), *groups.remarks.items()):
         yield name, fault.nested_under(paths[name])
     by_name = state.kubernetes_groups
     for pod in pods:

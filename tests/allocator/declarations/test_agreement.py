@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from allocator.declarations.agreement import group_fault, member_fault
+from allocator.declarations.agreement import member_fault, pod_faults
 from allocator.declarations.model import GroupName, GroupSystem
 from allocator.declarations.pod_group import PodGroup
-from findings.finding import Severity
+from findings.finding import Finding, Severity
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.names import GROUP_SCHEDULER_ANNOTATION, SCHEDULER_NAME
@@ -33,6 +33,13 @@ def pod_group(scheduler: str = "", **spec: Any) -> PodGroup:
     )
 
 
+def group_fault(
+    name: GroupName, members: list[Pod], group: PodGroup | None, scheduler: str
+) -> Finding | None:
+    """The first fault."""
+    return next((fault for _, fault in pod_faults(name, members, group, scheduler)), None)
+
+
 @pytest.mark.parametrize(
     ("name", "specs", "group"),
     [
@@ -41,7 +48,12 @@ def pod_group(scheduler: str = "", **spec: Any) -> PodGroup:
         ("one resolved priority", [{"priority": 5}, {"priority": 5}], pod_group(priority=5)),
         ("a class that is not resolved beside the default one", [{"priority": 5}, {}], pod_group()),
         ("one policy", [NEVER, NEVER], pod_group()),
-        ("no policy is the default one", [{"preemptionPolicy": "PreemptLowerPriority"}, {}], None),
+        ("a policy that only the default class tells", [{**NEVER, "priority": 5}, {}], None),
+        ("a policy of the PodGroup, which counts for nothing without a gate", [{**NEVER, "priority": 5}],
+         pod_group(priority=5, preemptionPolicy="PreemptLowerPriority")),
+        ("a class that may be the default one of the PodGroup", [HIGH], pod_group()),
+        ("a PodGroup with a class that may be the default one", [{}, {}], pod_group(**HIGH)),
+        ("a class that may be the default one of another pod", [{}, HIGH], None),
         ("a policy that the class tells", [{**HIGH, **NEVER}, HIGH], None),
         ("the bridge by its annotation", [BRIDGE, BRIDGE], pod_group(SCHEDULER_NAME)),
         ("another scheduler by its annotation", [{}, {}], pod_group("default-scheduler")),
@@ -64,9 +76,8 @@ def test_pods_agree(name: str, specs: list[dict[str, Any]], group: PodGroup | No
         ('of PodGroup "ring" names "other"', [BRIDGE, BRIDGE], pod_group("other")),
         ('"b" has priority 7, and "a" has 5', [{"priority": 5}, {"priority": 7}], None),
         ('"a" has priority 7, and PodGroup ring has 0', [{"priority": 7}], pod_group(priority=0)),
-        ('"b" has preemptionPolicy "Never", and "a" has "PreemptLowerPriority"', [{}, NEVER], None),
-        ('"a" has preemptionPolicy "Never", and PodGroup ring has "x"', [NEVER],
-         pod_group(preemptionPolicy="x")),
+        ('"b" has preemptionPolicy "Never", and "a" has "PreemptLowerPriority"',
+         [{"preemptionPolicy": "PreemptLowerPriority"}, NEVER], None),
     ],
 )  # fmt: skip
 def test_pods_that_differ_fail_their_group(
@@ -82,8 +93,8 @@ def test_pods_that_differ_fail_their_group(
 @pytest.mark.parametrize(
     ("words", "specs", "group"),
     [
-        ('of "a" is "high", and that of PodGroup ring is none', [HIGH], pod_group()),
-        ('of "b" is "high", and that of "a" is none', [{}, HIGH], None),
+        ('of "a" is "high", and that of PodGroup ring is "low"', [HIGH],
+         pod_group(priorityClassName="low")),
         ('of "b" is "low", and that of "a" is "high"',
          [{**HIGH, "priority": 5}, {"priorityClassName": "low"}], None),
     ],
@@ -91,7 +102,7 @@ def test_pods_that_differ_fail_their_group(
 def test_names_of_classes_that_differ_are_a_warning(
     words: str, specs: list[dict[str, Any]], group: PodGroup | None
 ) -> None:
-    """Two classes may have one priority, and one may be the default."""
+    """Two classes may have one priority."""
     fault = group_fault(RING, pods(*specs), group, SCHEDULER_NAME)
 
     assert fault is not None
@@ -118,6 +129,20 @@ def test_a_pod_is_compared_with_its_group_alone() -> None:
     (pod,) = pods({**NEVER, "priority": 5})
 
     assert member_fault(pod, pod_group(priority=5)) is None
-    fault = member_fault(pod, pod_group(priority=5, preemptionPolicy="PreemptLowerPriority"))
+    fault = member_fault(pod, pod_group(priority=4))
     assert fault is not None
-    assert fault.message.startswith('the pod has preemptionPolicy "Never", and PodGroup ring has')
+    assert fault.message.startswith("the pod has priority 5, and PodGroup ring has 4")
+
+
+def test_each_pod_has_its_own_fault() -> None:
+    of_pods = [
+        (pod.metadata.name, str(fault.path))
+        for pod, fault in pod_faults(
+            RING,
+            pods({}, {"priority": 4}, {"schedulerName": "x"}),
+            pod_group(priority=5),
+            SCHEDULER_NAME,
+        )
+    ]
+
+    assert of_pods == [("b", "spec.priorityClassName"), ("c", "spec.schedulerName")]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allocator.declarations.collect import PodGroups, collect_groups
 from allocator.declarations.pod_group import PodGroup
@@ -11,6 +12,7 @@ from allocator.groups.model import MAX_MEMBERS
 from findings.finding import Severity
 from kube.api.core import Pod
 from kube.api.meta import convert
+from kube.names import SCHEDULER_NAME
 
 NAME = "gang.scheduling.koordinator.sh/name"
 MINIMUM = "gang.scheduling.koordinator.sh/min-available"
@@ -134,6 +136,32 @@ def test_a_pod_group_that_its_pods_disagree_with_is_a_warning() -> None:
     assert groups.faults["team", "a"].message == (
         "pods of Koordinator gang team/ring say that it needs 2 pods, and minMember of its own PodGroup is 3"
     )
+
+
+def test_a_gang_of_the_bridge_has_the_number_of_its_pods() -> None:
+    """`simulate` refused it, and the bridge places it."""
+    pods = [
+        replace(pod, spec=replace(pod.spec, scheduler_name=SCHEDULER_NAME))
+        for pod in (member("a", "2"), member("b", "2"))
+    ]
+    groups = collected(pods, koordinators_pod_group(minMember=3))
+
+    assert (groups.groups[0].min_count, groups.groups[0].fault, groups.faults) == (2, None, {})
+    assert groups.remarks["team", "a"].detail == (
+        "pods of Koordinator gang team/ring say that it needs 2 pods, and minMember of its own PodGroup is 3; "
+        "the bridge takes the number of the pods"
+    )
+
+
+def test_a_pod_of_a_group_has_the_fault_that_is_its_own() -> None:
+    """The fault of the first pod stood at each, at the name of the group."""
+    low = member("c", schedulingGroup={"podGroupName": "ring"}, priority=1)
+    groups = collected([native("a"), low], gang(1, priority=5))
+
+    assert {name: str(fault.path) for (_, name), fault in groups.faults.items()} == {
+        "c": "spec.priorityClassName"
+    }
+    assert groups.groups[0].fault is not None
 
 
 def test_a_pod_group_of_another_scheduler_is_not_the_pods() -> None:
