@@ -7,9 +7,9 @@ Branches that contain no better placement are cut:
 * equal nodes: of the nodes of one class no more are looked at than there are members;
 * dominated numbers: on a node that is linked to no other, only maximal numbers are tried;
 * memoisation: whatever was placed before, the same rest fails on the same nodes;
-* bounds: the members of each kind that the nodes after it could take if they had no others, the devices
-  that several nodes see (`supply`), and the members that a budget lasts for on the places that are charged
-  least (`budget`).
+* bounds: the members of each kind that the nodes after it could take if they had no others, the members with
+  equal claims that all nodes could take, the devices that several nodes see (`supply`), and the members that a
+  budget lasts for on the places that are charged least (`budget`).
 
 Nodes that are linked come first, and all of their plans are tried (`linked_nodes`); with a budget of the group, those of
 all nodes. The search can be continued where its steps have ended it. The terms are those of docs/search.md.
@@ -27,6 +27,7 @@ from allocator.groups.budget import (
     most_payable,
 )
 from allocator.groups.feasibility import (
+    KINDS_PER_STEP,
     CandidateNode,
     Feasibility,
     descending_counts,
@@ -45,6 +46,8 @@ class _Choice(NamedTuple):
     state: LinkedState
 
 
+_CHARGED_AS: Final = 4
+"""Comparisons that cost as much as the charges of one kind on a node."""
 _NO_MORE: Final = _Choice((), LinkedState(usage=Usage(), placed=()))
 
 
@@ -111,7 +114,9 @@ class Backtracking:
         self._start = start
         # The members of each kind that the last nodes could take, first of none of them, then of one.
         self._bounds: list[Counts] = [(0,) * len(counts)]
+        self._most_of: dict[Hashable, Counts] = {}
         self._supply = self._total
+        self._devices_bound = self._total
         # The least that members take of the budget on the last nodes, first on none of them, then on one.
         nowhere: KindCharges = ((),) * len(linked.left)
         self._charges: list[tuple[KindCharges, ...]] = [(nowhere,) * len(counts)]
@@ -163,15 +168,16 @@ class Backtracking:
         if len(self._bounds) <= len(self._nodes):
             return self._total
         payable = self._payable(0, self._counts, self._start.taken)
-        return min(self._supply, sum(self._bounds[-1]), payable)
+        return min(self._supply, sum(self._bounds[-1]), payable, self._devices_bound)
 
     def _cost(self) -> int:
         return self.steps + self._feasibility.steps + self._linked.steps
 
     def _step(self, stack: list[_Frame]) -> None:
         """Try the next numbers of the last node, or leave it."""
-        self.steps += 1
-        current_scope().meter.count(1)
+        steps = 1 + len(self._counts) // KINDS_PER_STEP
+        self.steps += steps
+        current_scope().meter.count(steps)
         frame = stack[-1]
         choice = next(frame.choices, _NO_MORE)
         if choice is _NO_MORE:
@@ -239,24 +245,35 @@ class Backtracking:
     def _is_independent(self, position: int) -> bool:
         return position < len(self._nodes) and not self._nodes[position].is_linked
 
+    def _most(self, node: CandidateNode) -> Counts:
+        """Return the number of members of each kind that a node takes if it has no others."""
+        most = self._most_of.get(node.key)
+        if most is None:
+            most = self._most_of[node.key] = tuple(
+                [
+                    self._feasibility.most(node, kind, count) if node.options[kind] >= 0 else 0
+                    for kind, count in enumerate(self._counts)
+                ]
+            )
+        return most
+
     def _bound(self, limit: int) -> bool:
         """Compute the bounds from the last node on; return false if no step is left before the first."""
         while len(self._bounds) <= len(self._nodes):
             if self._cost() > limit:
                 return False
             node = self._nodes[len(self._nodes) - len(self._bounds)]
-            most = [
-                self._feasibility.most(node, kind, count) if node.options[kind] >= 0 else 0
-                for kind, count in enumerate(self._counts)
-            ]
+            most = self._most(node)
             sums = map(sum, zip(self._bounds[-1], most, strict=True))
             if self._linked.has_budget:
+                self._feasibility.compare(_CHARGED_AS * len(most))
                 self._charges.append(self._charges_with(node, most))
             self._bounds.append(tuple(map(min, self._counts, sums)))
             if len(self._bounds) > len(self._nodes) and self._nodes[0].is_linked:
                 self._supply = self._linked.supply_bound(
                     self._counts, self._nodes, self._feasibility
                 )
+        self._devices_bound = self._feasibility.most_by_devices(self._nodes)
         return True
 
     def _charges_with(self, node: CandidateNode, most: Sequence[int]) -> tuple[KindCharges, ...]:

@@ -1,32 +1,37 @@
 """Feasibility of some members of each kind on one node together: devices, CPU and memory.
 
 Claims of several pods on one node are one attempt of the allocator, so that the devices of one member are chosen
-with those of the others in view. Nodes of one equivalence class share the answers.
+with those of the others in view. Nodes of one equivalence class share the answers, and so do kinds of members that
+differ in CPU and memory alone.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.verdicts import FeasibilityKey
-from allocator.groups.kinds import Counts, MemberKind, claims_of
+from allocator.groups.kinds import Counts, MemberKind, claims_of, without_resources
 from allocator.groups.model import GroupQuestion
 from allocator.groups.shared_pools import without_shared_devices
 from allocator.model.outcome import AttemptFailed, BudgetExhausted, DoesNotFit
 from allocator.model.plan import Plan
 from allocator.nodes.node_resources import NodeResources
-from allocator.nodes.resources_fit import most_equal_pods
+from allocator.nodes.resources_fit import has_resources, have_resources, most_equal_pods
 from allocator.search.search import DEFAULT_BUDGET, allocate
 from kube.api.meta import encode
 from kube.cel.scope import current_scope
+
+KINDS_PER_STEP: Final = 64
+"""Kinds of members whose numbers are compared in a step."""
+_UNLIMITED: Final = NodeResources()
 
 
 class CandidateNode(NamedTuple):
     """A node that some members may use.
 
     Attributes:
-        devices: Equal for nodes on which equal numbers of members find devices, and take equal amounts of
-            the group's budget.
+        place: Equal for nodes with equal options on which equal numbers of members find devices, and take
+            equal amounts of the group's budget.
         options: The option of each kind that holds here; -1 for kinds that may not use it.
         headroom: Equal for nodes with equal resources in use.
         is_linked: True if an allocation here may matter on other nodes: devices that several nodes see, or
@@ -34,7 +39,7 @@ class CandidateNode(NamedTuple):
     """
 
     name: str
-    devices: Hashable
+    place: int
     options: tuple[int, ...]
     headroom: Hashable
     is_linked: bool
@@ -42,7 +47,19 @@ class CandidateNode(NamedTuple):
     @property
     def key(self) -> Hashable:
         """Equal for nodes that nothing tells apart."""
-        return self.devices, self.options, self.headroom
+        return self.place, self.headroom
+
+
+class NodeLoad(NamedTuple):
+    """Some members that fit together on a node.
+
+    Attributes:
+        counts: Members by the number of their claims and nodes.
+        resources: The resources of the node with these members; None where they do not count.
+    """
+
+    counts: Counts
+    resources: NodeResources | None
 
 
 class Feasibility:
@@ -65,6 +82,9 @@ class Feasibility:
         self._cluster = cluster
         self._question = question
         self._kinds = kinds
+        self._kinds_of_claims = without_resources(kinds)
+        self._compared = 0
+        self._places: dict[Hashable, int] = {}
         self._fits: dict[Hashable, bool] = {}
         self._most_alone: dict[Hashable, int] = {}
         # The members of a kind that are known to find devices, and whether no more do.
@@ -90,15 +110,66 @@ class Feasibility:
 
     def fits(self, node: CandidateNode, counts: Counts) -> bool:
         """Return True if members of each kind fit together on a node as it is."""
+        self.compare(len(counts))
         # What is known of a class of nodes costs less than a sum, and a sum less than a search.
-        if self._fits.get((node.devices, node.options, counts)) is False:
+        claims_counts = self._by_claims(counts)
+        if self._fits.get((node.place, claims_counts)) is False:
             return False
-        return self._has_resources(node, counts) and self._has_devices(node, counts)
+        return self._has_resources(node, counts) and self._has_devices(node, claims_counts)
+
+    def compare(self, kinds: int) -> None:
+        """Count a comparison of the numbers of members of so many kinds."""
+        steps, self._compared = divmod(self._compared + kinds, KINDS_PER_STEP)
+        if steps:
+            self.steps += steps
+            current_scope().meter.count(steps)
+
+    def empty(self, node: CandidateNode) -> NodeLoad:
+        """Return no members as a load of a node."""
+        return NodeLoad((0,) * len(self._kinds_of_claims), self._resources(node))
+
+    def load(self, node: CandidateNode, counts: Counts) -> NodeLoad:
+        """Return the load of a node by members that fit there."""
+        resources = self._resources(node)
+        for kind, count in zip(self._kinds, counts, strict=True):
+            if resources is not None and count and kind.request is not None:
+                resources = resources.with_pods(kind.request, count)
+        return NodeLoad(self._by_claims(counts), resources)
+
+    def with_member(self, node: CandidateNode, load: NodeLoad, kind: int) -> NodeLoad | None:
+        """Return a load with one more member of a kind; None if that does not fit on the node."""
+        if node.options[kind] < 0:
+            return None
+        request, resources = self._kinds[kind].request, load.resources
+        if resources is not None and request is not None:
+            if not has_resources(request, resources, self._question.from_claims):
+                return None
+            resources = resources.with_pod(request)
+        like = self._kinds[kind].like
+        self.compare(len(load.counts))
+        counts = (*load.counts[:like], load.counts[like] + 1, *load.counts[like + 1 :])
+        return NodeLoad(counts, resources) if self._has_devices(node, counts) else None
 
     def most(self, node: CandidateNode, kind: int, limit: int) -> int:
         """Return the number of members of one kind that fit on an empty node, up to a limit."""
+        self.compare(1)
         # CPU and memory differ from node to node, so they are divided and not tried; devices rarely differ.
         return self._most_by_devices(node, kind, self._most_by_resources(node, kind, limit))
+
+    def most_by_devices(self, nodes: Sequence[CandidateNode]) -> int:
+        """Return a number of members that no placement exceeds, as members with equal claims share devices."""
+        first_kinds = {kind.like: index for index, kind in reversed([*enumerate(self._kinds)])}
+        total = 0
+        for like, kind in first_kinds.items():
+            members, most = len(self._kinds_of_claims[like].members), 0
+            for node in nodes:
+                if most >= members:
+                    break
+                if node.options[kind] >= 0:
+                    self.compare(1)
+                    most += self._most_by_devices(node, kind, members)
+            total += min(most, members)
+        return total
 
     def most_alone(self, node: CandidateNode, kind: int, limit: int) -> int:
         """Count members of one kind that fit on a node without the devices that other nodes see."""
@@ -106,7 +177,8 @@ class Feasibility:
         count = self._most_alone.get(key)
         if count is None:
             count = 0
-            while count < limit and self._fits_alone(node, self._counts_of(kind, count + 1)):
+            kinds = len(self._kinds)
+            while count < limit and self._fits_alone(node, _counts_of(kind, count + 1, kinds)):
                 count += 1
             self._most_alone[key] = count
         return count
@@ -114,44 +186,64 @@ class Feasibility:
     def _has_resources(self, node: CandidateNode, counts: Counts) -> bool:
         if any(count and option < 0 for count, option in zip(counts, node.options, strict=True)):
             return False
-        if self._question.resources is None:
+        resources = self._resources(node)
+        if resources is None:
             return True
-        resources = self._question.resources.get(node.name) or NodeResources()
+        pods = [
+            (kind.request, count)
+            for kind, count in zip(self._kinds, counts, strict=True)
+            if count and kind.request is not None
+        ]
+        return have_resources(pods, resources, self._question.from_claims)
+
+    def _resources(self, node: CandidateNode) -> NodeResources | None:
+        """Return the resources of a node; None if they do not count."""
+        resources = self._question.resources
+        return None if resources is None else resources.get(node.name) or _UNLIMITED
+
+    def _by_claims(self, counts: Counts) -> Counts:
+        """Return the numbers of members by the number of their claims and nodes."""
+        if len(self._kinds_of_claims) == len(self._kinds):
+            return counts
+        totals = [0] * len(self._kinds_of_claims)
         for kind, count in zip(self._kinds, counts, strict=True):
-            if not count or kind.request is None:
-                continue
-            if most_equal_pods(kind.request, resources, count, self._question.from_claims) < count:
-                return False
-            resources = resources.with_pods(kind.request, count)
-        return True
+            totals[kind.like] += count
+        return tuple(totals)
 
     def _most_by_resources(self, node: CandidateNode, kind: int, limit: int) -> int:
         if node.options[kind] < 0:
             return 0
         request = self._kinds[kind].request
-        if self._question.resources is None or request is None:
+        resources = self._resources(node)
+        if resources is None or request is None:
             return limit
-        resources = self._question.resources.get(node.name) or NodeResources()
         return most_equal_pods(request, resources, limit, self._question.from_claims)
 
     def _most_by_devices(self, node: CandidateNode, kind: int, limit: int) -> int:
-        key = (node.devices, node.options, kind)
+        like = self._kinds[kind].like
+        key = (node.place, like)
         count, is_most = self._most_known.get(key, (0, False))
         if count < limit and not is_most:
-            while count < limit and self._has_devices(node, self._counts_of(kind, count + 1)):
+            kinds = len(self._kinds_of_claims)
+            while count < limit and self._has_devices(node, _counts_of(like, count + 1, kinds)):
                 count += 1
             self._most_known[key] = (count, count < limit)
         return min(count, limit)
 
     def _has_devices(self, node: CandidateNode, counts: Counts) -> bool:
-        key = (node.devices, node.options, counts)
+        """Return True if members find devices on a node together.
+
+        Args:
+            counts: Members by the number of their claims and nodes.
+        """
+        key = (node.place, counts)
         fits = self._fits.get(key)
         if fits is None:
             fits = self._fits[key] = self._search(node, counts)
         return fits
 
     def _search(self, node: CandidateNode, counts: Counts) -> bool:
-        claims = claims_of(self._kinds, counts, node.name)
+        claims = claims_of(self._kinds_of_claims, counts, node.name)
         self.steps += 1
         current_scope().meter.count(1)
         if not claims:
@@ -199,10 +291,8 @@ class Feasibility:
         devices, budget = key.devices, self._question.budget
         if budget is not None:
             devices = devices, budget.form(self._cluster.node_devices(name))
-        return CandidateNode(name, devices, options, headroom, is_linked)
-
-    def _counts_of(self, kind: int, count: int) -> Counts:
-        return tuple([count if index == kind else 0 for index in range(len(self._kinds))])
+        place = self._places.setdefault((devices, options), len(self._places))
+        return CandidateNode(name, place, options, headroom, is_linked)
 
 
 def maximal_counts(
@@ -215,7 +305,7 @@ def maximal_counts(
     """
     largest: list[Counts] = []
     for counts in descending_counts(node, remaining, feasibility):
-        if any(_covers(other, counts) for other in largest):
+        if any(_covers(other, counts, feasibility) for other in largest):
             yield None
         else:
             largest.append(counts)
@@ -242,5 +332,13 @@ def descending_counts(
             stack.append((*prefix, count))
 
 
-def _covers(larger: Counts, smaller: Counts) -> bool:
-    return all(more >= less for more, less in zip(larger, smaller, strict=True))
+def _covers(larger: Counts, smaller: Counts, feasibility: Feasibility) -> bool:
+    for number, (more, less) in enumerate(zip(larger, smaller, strict=True)):
+        if more < less:
+            feasibility.compare(number + 1)
+            return False
+    return True
+
+
+def _counts_of(kind: int, count: int, kinds: int) -> Counts:
+    return tuple([count if index == kind else 0 for index in range(kinds)])

@@ -4,15 +4,18 @@ Unlike upstream's, it chooses the devices of all members of a node together.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
-from allocator.groups.feasibility import CandidateNode, Feasibility
+from allocator.groups.feasibility import CandidateNode, Feasibility, NodeLoad
 from allocator.groups.kinds import Counts
 from allocator.groups.model import Arrangement
+from kube.cel.scope import current_scope
 
+NODES_PER_STEP: Final = 8
+"""Nodes on which one more member is tried in a step, where that takes no search."""
 NOBODY: Final[Counter[str]] = Counter()
 NOTHING_PLACED: Final[Mapping[str, Counts]] = MappingProxyType({})
 
@@ -40,31 +43,33 @@ def place_greedily(
     """
     by_name = {node.name: node for node in nodes}
     positions = {name: position for position, name in enumerate(by_name)}
-    loads = {
-        name: load
-        for name, load in earlier.items()
-        if name in by_name and feasibility.fits(by_name[name], load)
+    placement = {
+        name: list(own)
+        for name, own in earlier.items()
+        if name in by_name and feasibility.fits(by_name[name], own)
     }
+    loads = {name: feasibility.load(by_name[name], tuple(own)) for name, own in placement.items()}
+    numbers = before + Counter({name: sum(own) for name, own in placement.items()})
     for kind, count in enumerate(counts):
         # What does not fit beside some members does not fit beside more of them.
         full: set[str] = set()
-        for _ in range(count - sum(load[kind] for load in loads.values())):
-            numbers = _numbers(loads, before)
-            used_nodes = [
-                by_name[name]
-                for name in sorted(numbers.keys() & positions.keys(), key=positions.__getitem__)
-            ]
-            for node in _order(nodes, used_nodes, numbers, full, arrangement):
-                if feasibility.steps > limit:
-                    return loads
-                load = _with_one(loads.get(node.name, (0,) * len(counts)), kind)
-                if feasibility.fits(node, load):
-                    loads[node.name] = load
-                    break
-                full.add(node.name)
-            else:
+        full_classes: set[Hashable] = set()
+        for _ in range(count - sum(own[kind] for own in placement.values())):
+            used_nodes: Sequence[CandidateNode] = ()
+            if arrangement is not Arrangement.FIRST_FIT:
+                used_names = numbers.keys() & positions.keys()
+                used_nodes = [
+                    by_name[name] for name in sorted(used_names, key=positions.__getitem__)
+                ]
+            order = _order(nodes, used_nodes, numbers, full, arrangement)
+            name = _first(
+                order, kind, loads, feasibility, full=full, limit=limit, full_classes=full_classes
+            )
+            if name is None:
                 break
-    return loads
+            placement.setdefault(name, [0] * len(counts))[kind] += 1
+            numbers[name] += 1
+    return {name: tuple(own) for name, own in placement.items()}
 
 
 def in_order_of_preference(
@@ -110,10 +115,35 @@ def _order(
     return chain(unused, sorted(used, key=lambda node: numbers[node.name]))
 
 
-def _numbers(loads: Mapping[str, Counts], before: Counter[str]) -> Mapping[str, int]:
-    """Return the number of members on each node that has some."""
-    return before + Counter({node: sum(counts) for node, counts in loads.items()})
+def _first(
+    nodes: Iterable[CandidateNode],
+    kind: int,
+    loads: dict[str, NodeLoad],
+    feasibility: Feasibility,
+    *,
+    limit: int,
+    full: set[str],
+    full_classes: set[Hashable],
+) -> str | None:
+    """Place one more member on the first node with room, and return that; None for none within the limit.
 
-
-def _with_one(counts: Counts, kind: int) -> Counts:
-    return tuple([count + (index == kind) for index, count in enumerate(counts)])
+    Args:
+        full: Nodes without room for it, with the members that are there.
+        full_classes: The keys of nodes without room for it even if they have no members.
+    """
+    before = len(full)
+    for node in nodes:
+        if feasibility.steps > limit:
+            break
+        load = loads.get(node.name)
+        if load is not None or node.key not in full_classes:
+            load_with_member = feasibility.with_member(node, load or feasibility.empty(node), kind)
+            if load_with_member is not None:
+                loads[node.name] = load_with_member
+                return node.name
+            if load is None:
+                full_classes.add(node.key)
+        full.add(node.name)
+        if (len(full) - before) % NODES_PER_STEP == 0:
+            current_scope().meter.count(1)
+    return None

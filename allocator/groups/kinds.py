@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.cluster.canonical_requests import encode_requests
 from allocator.groups.model import GroupMember, MemberOption
@@ -24,11 +25,14 @@ class MemberKind(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         members: The members, in order.
         option_of: Node to the index of the option that holds there.
         shares_claims: Some claim of theirs is a claim of another member, too.
+        like: The number of the kind's claims and nodes. Kinds with the same number differ in CPU, memory and
+            other counted resources alone.
     """
 
     members: tuple[GroupMember, ...]
     option_of: Mapping[str, int]
     shares_claims: bool
+    like: int
 
     @property
     def request(self) -> PodRequest | None:
@@ -50,9 +54,12 @@ def group_kinds(
         names = {claim_name(claim) for option in member.options for claim in option.claims}
         consumers.update(names)
     shared = frozenset(name for name, count in consumers.items() if count > 1)
-    by_key: dict[Hashable, list[GroupMember]] = {}
+    numbers: dict[Hashable, int] = {}
+    by_key: dict[tuple[int, Hashable], list[GroupMember]] = {}
     for member in members:
-        by_key.setdefault(_kind_key(member, shared, options), []).append(member)
+        like = numbers.setdefault(_claims_key(member, shared, options), len(numbers))
+        request = None if member.request is None else encode(member.request)
+        by_key.setdefault((like, request), []).append(member)
     kinds = tuple(
         MemberKind(
             members=tuple(equal_members),
@@ -66,10 +73,23 @@ def group_kinds(
                 for option in equal_members[0].options
                 for claim in option.claims
             ),
+            like=like,
         )
-        for equal_members in by_key.values()
+        for (like, _), equal_members in by_key.items()
     )
     return kinds, shared
+
+
+def without_resources(kinds: Sequence[MemberKind]) -> tuple[MemberKind, ...]:
+    """Return the kinds that differ in claims or nodes, each with the members of all kinds like it."""
+    by_number: dict[int, MemberKind] = {}
+    members: dict[int, list[GroupMember]] = {}
+    for kind in kinds:
+        by_number.setdefault(kind.like, kind)
+        members.setdefault(kind.like, []).extend(kind.members)
+    return tuple(
+        replace(by_number[like], members=tuple(members[like])) for like in range(len(by_number))
+    )
 
 
 def claims_of(
@@ -92,17 +112,16 @@ def claims_of(
     return tuple(claims.values())
 
 
-def _kind_key(member: GroupMember, shared: frozenset[Name], options: AllocatorOptions) -> Hashable:
-    return (
-        tuple(
-            (
-                option.nodes,
-                encode_requests(option.claims, options),
-                tuple(_shared_name(claim, shared) for claim in option.claims),
-            )
-            for option in member.options
-        ),
-        None if member.request is None else encode(member.request),
+def _claims_key(
+    member: GroupMember, shared: frozenset[Name], options: AllocatorOptions
+) -> Hashable:
+    return tuple(
+        (
+            option.nodes,
+            encode_requests(option.claims, options),
+            tuple(_shared_name(claim, shared) for claim in option.claims),
+        )
+        for option in member.options
     )
 
 

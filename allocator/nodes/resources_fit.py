@@ -4,7 +4,7 @@ Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/noderesources
 Not modelled: `ignoredResources` and `ignoredResourceGroups` of NodeResourcesFitArgs.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
@@ -141,6 +141,46 @@ def most_equal_pods(
         free = allocatable.scalars.get(name, 0) - requested.scalars.get(name, 0)
         most = min(most, free // amount)
     return max(0, most)
+
+
+def have_resources(
+    pods: Iterable[tuple[PodRequest, int]], node: NodeResources, from_claims: Collection[str] = ()
+) -> bool:
+    """Return True if a node has the resources for numbers of pods together.
+
+    Args:
+        pods: The request of equal pods, and their number.
+        node: The node's resources.
+        from_claims: The same resources as in `insufficient_resources`.
+    """
+    allocatable = node.allocatable
+    if allocatable is None:
+        return True
+    requested = node.requested
+    number = cpu = memory = storage = 0
+    scalars: dict[str, int] = {}
+    for request, count in pods:
+        amounts = request.amounts
+        number += count
+        cpu += count * amounts.cpu_milli
+        memory += count * amounts.memory
+        storage += count * amounts.ephemeral_storage
+        for name, amount in amounts.scalars.items():
+            scalars[name] = scalars.get(name, 0) + count * amount
+    if number > node.max_pods - node.pods:
+        return False
+    free = allocatable - requested
+    return (
+        (cpu <= 0 or cpu <= free.cpu_milli)
+        and (memory <= 0 or memory <= free.memory)
+        and (storage <= 0 or storage <= free.ephemeral_storage)
+        and all(
+            amount <= 0
+            or amount <= free.scalars.get(name, 0)
+            or (name in from_claims and not allocatable.scalars.get(name))
+            for name, amount in scalars.items()
+        )
+    )
 
 
 def _insufficient(
