@@ -16,11 +16,6 @@ _FREE_DEVICES: Final = (
     "free devices for these pods first: scale down, add a node, or wait for Jobs to end; then plan again "
     "from a new snapshot"
 )
-FREE_THESE: Final = (
-    "free devices for these pods first: for this wave it is enough to {}; else wait for Jobs to end; then plan again "
-    "from a new snapshot"
-)
-"""The same with the pods to scale down, or the nodes to add."""
 _LEFT_WITH_KEYS: Final = "device keys on a node without a device plugin"
 OPT_IN_FIRST: Final = (
     "solve what holds its namespace, so that it is opted in with this node at the latest, or keep the "

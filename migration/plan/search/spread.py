@@ -16,14 +16,10 @@ from migration.plan.search.losses import NodeLosses
 from migration.plan.search.moments import Attempt, Moment, Obstacle, PlanProgress, Policy
 from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement, Placer
-from migration.plan.search.rivals import FREE_THESE, missing_pods
+from migration.plan.search.rivals import missing_pods
 from migration.plan.search.searched import SearchedWaves, completed, search_policies
 from migration.plan.search.stage import PodKey
 
-_PROPOSED: Final = 16
-"""The most reasons of what is held, with pods or nodes that are proposed."""
-_PROPOSED_FOR: Final = 4_000
-"""The number of these reasons, times the pods of the cluster."""
 _ROUNDS: Final = 4
 """Times that pods without devices are taken away until the others have some."""
 _MORE_NODES: Final = 4
@@ -202,34 +198,6 @@ class Relief(NamedTuple):
         """
         added = f"add {count_text(len(self.nodes), 'node')} like {like}" if self.nodes else ""
         return ", or ".join(filter(None, (self.pods, added)))
-
-
-def with_relief(
-    placer: Placer, search: WaveSearch, moment: Moment, obstacles: Mapping[str, Obstacle | None]
-) -> dict[str, Obstacle | None]:
-    """Return obstacles with the pods to scale down, or the nodes to add, in their fixes; those of equal reasons once.
-
-    Args:
-        placer: Places the pods.
-        search: A search by devices alone.
-        moment: The moment after all waves.
-        obstacles: Object, as `Node//name` or `Namespace//name`, to the obstacle to a wave of it alone.
-    """
-    texts: dict[tuple[str, frozenset[PodKey]], str] = {}
-    most = min(_PROPOSED, _PROPOSED_FOR // max(1, len(placer.pods)))
-    relieved = dict(obstacles)
-    for reference, obstacle in obstacles.items():
-        if obstacle is None or not obstacle.missing:
-            continue
-        kind, _, name = reference.partition("//")
-        key = kind, obstacle.missing
-        if key not in texts and len(texts) < most:
-            names = frozenset({name} if kind == "Node" else ())
-            parts = () if kind == "Node" else (Part(namespace=name),)
-            texts[key] = find_relief(placer, search, moment, names, parts).text("it")
-        if text := texts.get(key):
-            relieved[reference] = msgspec.structs.replace(obstacle, fix=FREE_THESE.format(text))
-    return relieved
 
 
 def find_relief(

@@ -34,7 +34,7 @@ from migration.plan.search.next_pods import find_next_pods
 from migration.plan.search.parts import AwaitedNodes, Part, divide, servable_parts
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.searched import SearchedWaves, completed, held_objects, search_policies
-from migration.plan.search.spread import Spreading, devices_search, with_relief
+from migration.plan.search.spread import Spreading
 from migration.plan.search.stage import PodKey, Stage, switched_labels
 from migration.plan.search.unmovable import (
     Unmovable,
@@ -354,15 +354,13 @@ class Planner:
         switched = search.switched()
         left = [entry for entry in begin.nodes if entry.node.name not in switched][:_EXPLAINED]
         namespaces = list(dict.fromkeys(part.namespace for part in search.end.parts))[:_EXPLAINED]
-        obstacles = {
+        return {
             **{f"Node//{entry.node.name}": alone.explain(search.end, entry) for entry in left},
             **{
                 f"Namespace//{name}": alone.explain_namespace(search.end, name)
                 for name in namespaces
             },
         }
-        devices_alone = devices_search(self._placer, self._policy, progress)
-        return with_relief(self._placer, devices_alone, search.end, obstacles)
 
     def _better(self, first: SearchedWaves, second: SearchedWaves) -> SearchedWaves:
         """Return the search that leaves fewer pods without claims, then that with more nodes, with one to spare."""
