@@ -35,7 +35,11 @@ def lasting_lines(plan: Plan, wave: Wave) -> Iterator[str]:
         selected = (TRANSLATE_SELECTED,) if former == TRANSLATE_SELECTED else ()
         yield command("keys_again", f"namespace/{namespace}", *selected)
     yield from (command("keys_again", reference) for reference in labelled)
-    restarted = [workload.object for workload in wave.workloads if workload.is_restarted]
+    restarted = [
+        workload.object
+        for workload in wave.workloads
+        if workload.is_restarted and not workload.on_delete
+    ]
     if restarted:
         yield "# These are waited for when they are restarted, and not as evicted ones."
         yield " \\\n  ".join([command("restarts"), *map(command, restarted)])

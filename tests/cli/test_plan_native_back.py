@@ -276,6 +276,19 @@ def test_a_way_back_names_the_workloads_that_it_restarts(tmp_path: Path) -> None
     assert "restarts \\\n  Deployment/team/share\n" in script(tmp_path, "rollback", 1)
 
 
+def test_a_way_back_waits_for_evicted_pods_that_no_controller_replaces(tmp_path: Path) -> None:
+    """It left them out as restarted ones, and ended while none of them ran: the wait for rollouts has none of these."""
+    database = workload("db", SHARE, ["hami-0"], kind="StatefulSet")
+    database[0]["spec"]["updateStrategy"] = {"type": "OnDelete"}
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+
+    planned(tmp_path, [*nodes, namespace("team"), *database, *workload("web", SHARE, ["hami-0"])])
+
+    text = script(tmp_path, "rollback", 1)
+    assert "restarts \\\n  Deployment/team/web\n" in text
+    assert "restarts \\\n  StatefulSet" not in text
+
+
 @needs_kubectl
 @pytest.mark.parametrize("is_native", [True, False])
 def test_kubectl_prints_the_pods_that_kubernetes_serves_by_their_keys(
