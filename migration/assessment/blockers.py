@@ -49,10 +49,10 @@ FIX: Final = (
 )
 _SIMULATE: Final = "drawbridge simulate tells why for each"
 _PUBLISH: Final = (
-    f"{_SIMULATE}; have a driver publish such devices on the nodes that they may use, or change their request (to a share of "
-    "a device, for example) or their node selector"
+    "have a driver publish such devices on the nodes that they may use, or change their request (to a share of a device, for "
+    f"example) or their node selector; {_SIMULATE}"
 )
-_FREE: Final = f"{_SIMULATE}; free devices, or add nodes"
+_FREE: Final = f"free devices, or add nodes; {_SIMULATE}"
 _MIG_FIX: Final = (
     "let the device plugin offer them under the names of their sizes (MIG strategy mixed), and the pods request these, such "
     "as {}; GKE's own plugin cannot, so move its pods to nodes without partitions; then plan again from a new snapshot"

@@ -402,26 +402,35 @@ def serve_fix(workload: AssessedWorkload, staying: Collection[str] = ()) -> str:
     """
     names = sorted(filter(is_replica_name, workload.keys))
     if staying or not names:
-        return stay_fix({workload.key.reference: staying}, SERVE, "its pod template")
+        return stay_fix({workload.key.reference: staying}, SERVE, is_named=False)
     return f"{SERVE}; or leave it with its device plugin ({keep_setting(*names)} of the settings)"
 
 
-def stay_fix(staying: Mapping[str, Collection[str]], other: str, templates: str = "") -> str:
+def stay_fix(staying: Mapping[str, Collection[str]], other: str, *, is_named: bool = True) -> str:
     """Return another fix, after the label for pods on nodes of a staying device plugin.
 
     Args:
         staying: Workload, as `Kind/namespace/name`, to the nodes of its pods that stay with their device plugin.
         other: The fix without such nodes.
-        templates: The words for the pod templates that the label is for; empty for the names of the workloads.
+        is_named: The fix names the workloads; else it is that of one alone.
     """
     own = [name for name, nodes in staying.items() if nodes]
     if not own:
         return other
     nodes = join_names(sorted(frozenset[str]().union(*staying.values())))
     anew = _ANEW if any(name.startswith("Job/") for name in own) else ""
+    pods = [name for name in own if name.startswith("Pod/")]
+    templates = [name for name in own if name not in pods]
+    if is_named:
+        places = (f"in the pod template of {join_names(templates)}{anew}", f"on {join_names(pods)}")
+    else:
+        places = (f"in its pod template{anew}", "on the pod")
+    where = join_names(
+        [place for place, names in zip(places, (templates, pods), strict=True) if names]
+    )
     return (
-        f'set the label {TRANSLATE_LABEL}: "false" in {templates or f"the pod template of {join_names(own)}"}{anew}, so that '
-        f"pods keep their keys: the device plugin serves them on {nodes}, as translation.keep says; or {other}"
+        f'set the label {TRANSLATE_LABEL}: "false" {where}, so that pods keep their keys: the device plugin serves them on '
+        f"{nodes}, as translation.keep says; or {other}"
     )
 
 

@@ -109,13 +109,20 @@ def _solving(workload: AssessedWorkload) -> str:
 
 
 def staying_nodes(cluster: AssessedCluster) -> dict[str, set[str]]:
-    """Return workload to those of its nodes that stay with their device plugin, of each that would leave them for claims."""
-    nodes_of = _nodes_of_pods(cluster)
-    return {
-        workload.key.reference: cluster.remaining.nodes.keys() & nodes_of[workload.key.reference]
+    """Return workload to the nodes of its pods, of those that run on nodes that stay with their device plugin alone.
+
+    They would leave them for claims. The label that leaves pods out would hold the other nodes of further workloads.
+    """
+    remaining, pods = cluster.remaining.nodes.keys(), cluster.state.pods
+    nodes_of = {
+        workload.key.reference: {
+            pods[name].spec.node_name for name in workload.members & pods.keys()
+        }
+        - {""}
         for workload in cluster.workloads
-        if workload.outcome is not Outcome.NATIVE
+        if remaining and workload.outcome is not Outcome.NATIVE
     }
+    return {name: nodes for name, nodes in nodes_of.items() if nodes and nodes <= remaining}
 
 
 def check_uncounted(

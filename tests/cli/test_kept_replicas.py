@@ -12,11 +12,12 @@ from testing.builders import admit, profiles, translation_snapshot
 from testing.command import drawbridge
 from testing.documents import api_object, device_class, namespace, node, resource_slice
 from testing.migration import GPU, SHARE, hami_node, plugin_node, running_job, workload
-from testing.plan import document, held_objects, planned, waves
+from testing.plan import document, failed_before, held_objects, planned, waves
 
 SHARED: Final = "nvidia.com/gpu.shared"
 VIRTUAL: Final = "k8s.amazonaws.com/vgpu"
 MIG: Final = "nvidia.com/mig-1g.5gb.shared"
+MIG_DEVICE: Final = "nvidia.com/mig-1g.5gb"
 NAMES: Final = (SHARED, VIRTUAL, MIG)
 
 
@@ -225,8 +226,10 @@ def test_pods_that_find_no_place_on_other_nodes_may_stay_by_the_label(
     assert blocker["code"] == "notPlaced"
     assert blocker["fix"].startswith(
         'set the label drawbridge.internal/translate: "false" in the pod template of Deployment/team/mig, so that pods keep '
-        "their keys: the device plugin serves them on ts-0, as translation.keep says; or drawbridge simulate tells why"
+        "their keys: the device plugin serves them on ts-0, as translation.keep says; or "
+        + ("have a driver publish such devices" if selector else "free devices, or add nodes")
     )
+    assert blocker["fix"].endswith("; drawbridge simulate tells why for each")
 
 
 @pytest.mark.parametrize(
@@ -253,34 +256,86 @@ def test_a_job_may_stay_once_it_is_created_anew_with_the_label(
     assert text in fix
 
 
-@pytest.mark.parametrize("is_left_out", [False, True])
-def test_pods_that_stay_by_the_label_hold_no_node_of_others(
-    tmp_path: Path, *, is_left_out: bool
-) -> None:
-    """The nodes were held without a word of the label, though `assess` had nothing against them."""
-    name = "nvidia.com/mig-1g.5gb"
-    objects = [
-        *(node(f"mig-{number}", {name: "2", GPU: "0"}) for number in range(2)),
-        node("ts-0", {SHARED: "8", name: "4", GPU: "0"}),
+def beside_mig(
+    left: list[dict[str, Any]], mig: tuple[str, ...] = ("mig-0",), size: int = 1
+) -> list[dict[str, Any]]:
+    """Two nodes of MIG devices with pods, and one that stays and offers some, too, with other pods.
+
+    Args:
+        left: The documents of the other pods.
+        mig: The node of each pod that moves.
+        size: The MIG devices of each node.
+    """
+    return [
+        *(node(f"mig-{number}", {MIG_DEVICE: str(size), GPU: "0"}) for number in range(2)),
+        node("ts-0", {SHARED: "8", MIG_DEVICE: "4", GPU: "0"}),
         namespace("team"),
-        *workload("left", {name: "1"}, ["ts-0"] * 2),
-        *workload("mig", {name: "1"}, ["mig-0"] * 2),
+        namespace("zother"),
+        *left,
+        *workload("mig", {MIG_DEVICE: "1"}, list(mig)),
     ]
+
+
+@pytest.mark.parametrize("place", ["team", "another", "zother"])
+@pytest.mark.parametrize("is_left_out", [False, True])
+def test_pods_on_nodes_that_stay_hold_no_node_of_others(
+    tmp_path: Path, place: str, *, is_left_out: bool
+) -> None:
+    """They took devices of the nodes to move while they still had keys, so that these were held."""
+    left = [namespace("another"), *workload("left", {MIG_DEVICE: "1"}, ["ts-0"], namespace=place)]
+    objects = beside_mig(left)
     if is_left_out:
-        leave_out(objects[4:], "left")
+        leave_out(objects, "left")
 
     plan = planned(tmp_path, objects, *settings(tmp_path, SHARED))
 
-    if is_left_out:
-        assert ["mig-0", "mig-1"] == sorted(name for names, _ in waves(plan) for name in names)
-        return
+    assert ["mig-0", "mig-1"] == sorted(name for names, _ in waves(plan) for name in names)
+    if not is_left_out:
+        assert {} == held_objects(plan)
+        assert place in waves(plan)[-1][1]
+    assert "Wave//1" not in failed_before(tmp_path, objects)
+
+
+def test_pods_on_nodes_that_stay_and_find_no_others_may_stay_by_the_label(tmp_path: Path) -> None:
+    objects = beside_mig(workload("left", {MIG_DEVICE: "1"}, ["ts-0"] * 2, namespace="zother"))
+
+    plan = planned(tmp_path, objects, *settings(tmp_path, SHARED))
+
+    assert [(["mig-1"], ["team"])] == waves(plan)
     fixes = {entry["object"]: entry["fix"] for entry in plan["held"]}
-    assert {"Node//mig-0", "Node//mig-1", "Namespace//team"} == fixes.keys()
-    for fix in fixes.values():
-        assert fix.startswith(
-            'set the label drawbridge.internal/translate: "false" in the pod template of Deployment/team/left, so that pods keep '
-            "their keys: the device plugin serves them on ts-0, as translation.keep says; or free devices for these pods first"
-        )
+    assert {"Node//mig-0", "Namespace//zother"} == fixes.keys()
+    assert fixes["Namespace//zother"].startswith(
+        'set the label drawbridge.internal/translate: "false" in the pod template of Deployment/zother/left, so that pods keep '
+        "their keys: the device plugin serves them on ts-0, as translation.keep says; or free devices for these pods first"
+    )
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "DaemonSet"])
+def test_workloads_with_pods_on_other_nodes_are_not_told_to_stay(tmp_path: Path, kind: str) -> None:
+    """With the label of the fix the next assessment had a blocker for it, and its nodes were held."""
+    nodes = ["mig-0", "mig-1", "ts-0"]
+    objects = beside_mig(workload("left", {MIG_DEVICE: "1"}, nodes, kind=kind), size=2)
+    objects += workload("more", {MIG_DEVICE: "1"}, ["mig-0", "mig-1"])
+
+    status, answer, _ = assess(tmp_path, objects, *settings(tmp_path, SHARED))
+    plan = planned(tmp_path, objects, *settings(tmp_path, SHARED))
+
+    fixes = [entry["fix"] for entry in (*answer["blockers"], *plan["held"])]
+    assert (1, True) == (status, bool(plan["held"]))
+    assert [] == [fix for fix in fixes if "set the label" in fix]
+
+
+def test_a_pod_without_a_controller_may_stay_by_a_label_of_its_own(tmp_path: Path) -> None:
+    """It has no pod template, and the fix was to set the label in that."""
+    _, *pods = workload("mig", {MIG_DEVICE: "1"}, ["ts-0"] * 3)
+    for pod in pods:
+        del pod["metadata"]["ownerReferences"]
+
+    _, answer, _ = assess(tmp_path, beside_mig(pods), *settings(tmp_path, SHARED))
+
+    (fix,) = (entry["fix"] for entry in answer["blockers"])
+    assert fix.startswith('set the label drawbridge.internal/translate: "false" on Pod/team/mig-')
+    assert "template" not in fix
 
 
 def test_other_replicas_are_held_still(tmp_path: Path) -> None:

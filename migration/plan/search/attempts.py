@@ -395,7 +395,7 @@ class WaveSearch:
         return None
 
     def _parts_with(self, moment: Moment, names: frozenset[str]) -> tuple[Part, ...]:
-        """Return the parts that may move with some nodes, first those that have to.
+        """Return the parts that may move with some nodes, first those that have to, last those with pods that may stay longest.
 
         A namespace is opted in with the first node of its DaemonSets: later, pods there had device keys and no
         plugin; earlier, those that are created anew had claims and no driver.
@@ -414,7 +414,12 @@ class WaveSearch:
             if (part.namespace not in early or not part.completes)
             and not moment.awaiting(part, names)
         ]
-        return tuple(sorted(parts, key=lambda part: part.namespace not in bound))
+        return tuple(
+            sorted(
+                parts,
+                key=lambda part: (part.namespace not in bound, part.has_any(moment.staying)),
+            )
+        )
 
     def _share(self, moment: Moment, nodes: Sequence[Candidate]) -> int:
         """Return the number of parts that a wave should opt in: before the nodes with work that come last, all."""

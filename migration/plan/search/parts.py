@@ -29,6 +29,13 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         """Return True if the namespace has claims as a whole with this part."""
         return not self.workloads
 
+    def has_any(self, workloads: Iterable[str]) -> bool:
+        """Return True if it has one of some workloads, as `Kind/namespace/name`."""
+        return any(
+            name.split("/")[1] == self.namespace if self.completes else name in self.workloads
+            for name in workloads
+        )
+
 
 class AwaitedNodes(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes for a namespace: the first switch of them comes before its opt-in as a whole.
@@ -118,6 +125,7 @@ def divide(
     divisible: Collection[str],
     *,
     waiting: Collection[str] = (),
+    staying: Collection[str] = (),
 ) -> tuple[Part, ...]:
     """Return parts with some namespaces divided into their workloads, those with the fewest pods first.
 
@@ -128,11 +136,13 @@ def divide(
         selected: Workloads that have claims already.
         divisible: Workloads that can get claims by themselves.
         waiting: Namespaces whose own label may come too late, so that none of their workloads moves with it alone.
+        staying: Workloads that run without a node that moves, which come last.
     """
     divided: list[Part] = []
     for part in parts:
         if part.namespace in names and part.completes:
             movable = _movable(part.namespace, workloads, selected, divisible)
+            movable.sort(key=lambda workload: workload.key.reference in staying)
             count = sum(1 for _ in _getting_claims(part.namespace, workloads, selected))
             if len(movable) == count and part.namespace not in waiting:
                 movable = movable[:-1]  # The last one moves with the namespace itself.

@@ -195,6 +195,7 @@ class Placer:
         self._reachable = reachable
         self._cards = cards
         self._reuses = reuses
+        self._remaining = cluster.remaining.nodes.keys()
         self._claim_nodes: dict[tuple[bytes, frozenset[str]], frozenset[str]] = {}
         self._other_drivers = cluster.other_drivers
         self._allocator = StageAllocator(self._state, self._other_drivers)
@@ -347,6 +348,7 @@ class Placer:
         ended = before.ended | {
             key for key, node in self._ending.items() if stage.waits and node in stage.draining
         }
+        open_nodes = self._remaining | (allocator.nodes.keys() - stage.draining)
         staying: dict[PodKey, str] = {}
         moving: list[PlannedPod] = []
         stranded: set[PodKey] = set()
@@ -358,21 +360,20 @@ class Placer:
                 or ((pod.is_pinned or pod.key in self._homes) and node in stage.draining)
             ):
                 continue  # Such a pod is served again when its node is back, and no earlier.
-            is_open = node in allocator.nodes and node not in stage.draining
-            if node is not None and is_open and stage.lets_stay(pod, node):
+            if node is not None and node in open_nodes and stage.lets_stay(pod, node):
                 staying[pod.key] = node
-            elif node is not None and is_open and pod.is_pinned:
+            elif node is not None and node in open_nodes and pod.is_pinned:
                 stranded.add(pod.key)
             else:
                 moving.append(pod)
         base = self.others.resources(before.others, self._resources)
         kept_claims = before.claims
-        allocator.keep({key: kept_claims[key] for key in staying if key in kept_claims})
-        allocator.resources = self._with_pods(
-            base, {key: node for key, node in staying.items() if key in kept_claims}
-        )
+        # Those on nodes that stay have devices of no driver.
+        unmoved = {k: v for k, v in staying.items() if k in kept_claims or v in self._remaining}
+        allocator.keep({key: kept_claims[key] for key in unmoved if key in kept_claims})
+        allocator.resources = self._with_pods(base, unmoved)
         nodes = dict(staying)
-        without = [(self._by_key[key], staying[key]) for key in staying if key not in kept_claims]
+        without = [(self._by_key[key], staying[key]) for key in staying if key not in unmoved]
         placed = self._place_on_cards([entry for entry in without if entry[0].key in self._cards])
         placed |= self._place([entry for entry in without if entry[0].key not in self._cards])
         for pod, _ in without:

@@ -100,10 +100,13 @@ def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
 def _staying_nodes(
     moment: Moment, placement: Placement, missing: frozenset[PodKey]
 ) -> dict[str, Collection[str]]:
-    """Return workload to its nodes that stay, for missing pods and for those with devices in their reach."""
+    """Return workload to its nodes that stay, for missing pods, and for those that have left them for devices in their reach."""
     nodes = _usable_nodes(moment, missing)
-    keys = missing.union(key for key, node in placement.nodes.items() if node in nodes)
-    names = {key.workload for key in keys}
+    names = {key.workload for key in missing}.union(
+        key.workload
+        for key, node in placement.nodes.items()
+        if node in nodes and node not in moment.staying.get(key.workload, ())
+    )
     return {name: own for name, own in sorted(moment.staying.items()) if name in names}
 
 

@@ -236,14 +236,16 @@ class Planner:
 
     def unmovable(self, stage: Stage) -> Iterator[Unmovable]:
         """Yield the workloads with running pods that never move: no node would serve or take them, or one node alone."""
-        running = self._running(self._placer.place(stage, self._live))
+        placement = self._placer.place(stage, self._live)
+        running, remaining = self._running(placement), self._cluster.remaining.nodes
         keys = [key for key, node in running.items() if node not in stage.switched]
+        keys += [key for key, node in placement.nodes.items() if node in remaining]
         unserved = self._placer.unserved(stage, keys) if keys else frozenset[str]()
         unserved |= lacking_devices(self._cluster, self._placer, stage, self._live_nodes)
+        staying = staying_nodes(self._cluster)
         for workload in self._workloads:
             if (name := workload.key.reference) in unserved:
-                own = self._cluster.remaining.nodes.keys() & self._live_nodes[name]
-                yield unserved_workload(workload, own)
+                yield unserved_workload(workload, staying.get(name, ()))
         others = {
             entry.workload.key.reference: entry
             for entry in (
@@ -336,7 +338,7 @@ class Planner:
         tried, late = len(begin.parts), begin.awaited.keys()
         for namespaces in waiting:
             moving = (self._workloads, selected, self._divisible)
-            divided = divide(begin.parts, namespaces, *moving, waiting=late)
+            divided = divide(begin.parts, namespaces, *moving, waiting=late, staying=begin.staying)
             if len(divided) > tried and not progress.stops():
                 tried = len(divided)
                 in_parts = msgspec.structs.replace(begin, parts=divided)
