@@ -57,7 +57,7 @@ def find_remaining(
         workloads={
             workload.key.reference: workload.pod_count
             for workload in workloads
-            if any(_requests(source, names) for source in _pods(workload))
+            if any(requests_any(source, names) for source in _pods(workload))
         },
     )
 
@@ -93,7 +93,8 @@ def _pods(workload: Workload) -> Iterator[SourceObject]:
         yield from (entry.pod for entry in next_pods(workload.custom, workload.key.namespace))
 
 
-def _requests(source: SourceObject, names: Collection[str]) -> bool:
+def requests_any(source: SourceObject, names: Collection[str]) -> bool:
+    """Return True if a pod, or the pod template of an object, requests one of some resource names."""
     pod = pod_of(source)
     return pod is not None and any(
         container.limits.get(name, ZERO) > ZERO

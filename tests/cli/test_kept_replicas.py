@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 
 from kube.manifests.dump import dump_yaml
+from migration.plan.facts.device_plugins import held_unknown_devices
 from process.profiles.translation import TranslationSettings
 from testing.builders import admit, profiles, translation_snapshot
 from testing.command import drawbridge
@@ -646,5 +647,71 @@ def test_a_node_of_devices_that_nobody_knows_may_stay(tmp_path: Path, name: str,
     after = held_objects(planned(tmp_path, estate(name), *settings(tmp_path, keep)))
 
     assert "Node//ts-0" in before
-    assert (name == keep) is (f"translation.keep: [{keep}]" in fixes["Node//ts-0"])
+    assert f"translation.keep: [{keep}]" in fixes["Node//ts-0"]
     assert "Node//ts-0" not in after
+
+
+@pytest.mark.parametrize(
+    ("other", "keep"),
+    [
+        ("huawei.com/npu-core", f"translation.keep: [{SHARED}]"),
+        (
+            RENAMED,
+            f"translation.renamedKeys: {{{RENAMED}: {SHARED}}} and translation.keep: [{SHARED}, {RENAMED}]",
+        ),
+        ("aliyun.com/gpu-mem", f"translation.keep: [{SHARED}]"),
+    ],
+)
+def test_a_node_of_replicas_beside_others_has_the_setting_in_its_fix(
+    tmp_path: Path, other: str, keep: str
+) -> None:
+    """Its fix was to switch it by hand alone."""
+    objects = estate(SHARED, **{other: "4"})
+
+    before = planned(tmp_path, objects)
+    after = planned(tmp_path, objects, *settings(tmp_path, SHARED))
+
+    (fix,) = (entry["fix"] for entry in before["held"] if entry["object"] == "Node//ts-0")
+    assert fix.endswith(f"; or leave it as it is ({keep} of the settings)")
+    assert "Node//ts-0" not in held_objects(after)
+
+
+@pytest.mark.parametrize("name", ["nvidia.com/gpumem", "tensor-fusion.ai/vram-limit"])
+def test_no_setting_leaves_a_node_of_names_that_stay_everywhere(name: str) -> None:
+    (held,) = held_unknown_devices({"hami-0": (name,)})
+
+    assert ("translation.keep" in held.fix) is not name.startswith("nvidia")
+
+
+@pytest.mark.parametrize("other", [GPU, MIG_DEVICE])
+@pytest.mark.parametrize("has_pods", [True, False])
+def test_a_node_whose_plugin_leaves_with_a_kept_name_in_use_is_held(
+    tmp_path: Path, other: str, *, has_pods: bool
+) -> None:
+    """It was drained, and its pods waited for ever: the plugin had left it, and a driver offers no such name."""
+    objects = [
+        *estate(RENAMED),
+        plugin_node("gpu-2"),
+        node("ts-1", {RENAMED: "8", other: "2"}),
+        *workload("more", {RENAMED: "1"}, ["ts-0", "ts-1"] if has_pods else ["ts-0"]),
+    ]
+    both: dict[str, Any] = {"renamedKeys": {RENAMED: SHARED}}
+
+    before = {entry["object"]: entry for entry in planned(tmp_path, objects)["held"]}
+    kept = {
+        entry["object"]: entry
+        for entry in planned(tmp_path, objects, *settings(tmp_path, RENAMED))["held"]
+    }
+    after = planned(tmp_path, objects, *settings(tmp_path, RENAMED, **both))
+
+    advice = f"translation.renamedKeys: {{{RENAMED}: {SHARED}}}"
+    assert (
+        f"({advice} and translation.keep: [{RENAMED}] of the settings)"
+        in before["Node//ts-0"]["fix"]
+    )
+    assert has_pods is ("Node//ts-1" in kept)
+    if has_pods:
+        assert f"running pods on it have {RENAMED}, " in kept["Node//ts-1"]["reason"]
+        assert kept["Node//ts-1"]["fix"].startswith(f"set {advice} beside translation.keep, ")
+    assert {} == held_objects(after)
+    assert not {"ts-0", "ts-1"} & {name for names, _ in waves(after) for name in names}

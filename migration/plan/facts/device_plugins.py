@@ -21,7 +21,10 @@ from kube.manifests.source import SourceObject
 from migration.assessment.blockers import STOP_SHARING
 from migration.cluster.evidence import controller_kind, list_at, mapping_at
 from migration.cluster.node_devices import Source
+from migration.cluster.remaining import requests_any
+from migration.cluster.workloads import Workload
 from migration.plan.facts.driver_daemon_sets import registers_driver
+from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.vendors import (
     NVIDIA,
     OPERATOR_PREFIX,
@@ -34,12 +37,21 @@ from migration.plan.facts.vendors import (
 )
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import Held, PlannedNode, is_name
-from translation.reading.arbiter import is_handled
-from translation.vocabularies.nvidia import is_replica_name, keep_setting
+from translation.cluster.snapshot import TranslationOptions
+from translation.reading.arbiter import NICS, VOCABULARIES, is_handled
+from translation.vocabularies.nvidia import DISCOVERY_PREFIX, SHARED, is_replica_name, keep_setting
 
 _NOT_KNOWN: Final = "which devices a DRA driver would publish is not known"
 _OF_PARTS: Final = "parts of devices by time slicing or MPS are published by none that NVIDIA has"
 _BY_HAND: Final = "install the driver and switch the node by hand, if there is one; then plan again from a new snapshot"
+_OF_WHOLE_CLUSTERS: Final = frozenset({"hami", "nvidia"})
+"""The vocabularies of names that stay on all nodes or on none."""
+_NIC_WORDS: Final = ("rdma", "sriov", "nic", "roce", "hca", "infiniband")
+_LEAVES: Final = (
+    "running pods on it have {}, which translation.keep leaves in pods, and the device plugin that its switch takes away "
+    "offers it there: their next ones would wait"
+)
+_MOVE_FIRST: Final = "move these pods to nodes that stay; then plan again from a new snapshot"
 _FIX: Final = "name a label that keeps it away with plan --plugin-label KEY=VALUE"
 _AFFINITY_FIX: Final = (
     "find its DaemonSet, give it a required node affinity that leaves out the nodes with a label of yours (KEY NotIn "
@@ -291,12 +303,69 @@ def held_unknown_devices(keys_of: Mapping[str, Sequence[str]]) -> Iterator[Held]
         if not is_name(name):
             continue
         reason = f"its device plugin offers {', '.join(keys)}, and {_NOT_KNOWN}"
-        setting = f"{keep_setting(*keys)} of the settings"
+        setting = _setting_for(keys)
         if all(map(is_replica_name, keys)):
             reason = f"{reason}: {_OF_PARTS}"
             fix = f"{STOP_SHARING}; or leave these nodes as they are ({setting})"
-        elif any(map(is_handled, keys)):
-            fix = _BY_HAND
         else:
-            fix = f"{_BY_HAND}; or leave it as it is ({setting})"
+            fix = f"{_BY_HAND}; or leave it as it is ({setting})" if setting else _BY_HAND
         yield Held(object=f"Node//{name}", reason=reason, fix=fix)
+
+
+def _setting_for(keys: Sequence[str]) -> str:
+    """Return the settings for a node of some names to stay with its device plugin; empty without such settings."""
+    renamed = [key for key in keys if key.startswith(DISCOVERY_PREFIX) and not is_handled(key)]
+    # One plugin offers replicas and what else there is of a node, so it stays for them with all.
+    if names := [key for key in keys if is_replica_name(key) or key in renamed]:
+        meanings = [_renaming(renamed)] if renamed else []
+        return f"{' and '.join((*meanings, keep_setting(*names)))} of the settings"
+    kept_names: dict[str, None] = {}
+    for key in keys:
+        owners = [name for name, entry in VOCABULARIES.items() if entry.handles(key)]
+        if len(owners) > 1 or not _OF_WHOLE_CLUSTERS.isdisjoint(owners):
+            return ""
+        kept_names |= dict.fromkeys(owners or [key])
+    return f"{keep_setting(*kept_names)} of the settings"
+
+
+def _renaming(names: Iterable[str]) -> str:
+    """Return the setting that gives names the meaning of replicas."""
+    return f"translation.renamedKeys: {{{', '.join(f'{name}: {SHARED}' for name in names)}}}"
+
+
+def held_kept_names(
+    nodes: Iterable[PlannedNode], options: TranslationOptions, workloads: Iterable[Workload]
+) -> Iterator[Held]:
+    """Yield the nodes with running pods of a kept name that their leaving device plugin offers as well.
+
+    Args:
+        nodes: The nodes that could be switched.
+        options: The settings with the names that stay.
+        workloads: The workloads of the cluster with their pods.
+    """
+    names = frozenset(filter(_is_no_nic, options.kept)) - options.kept_replicas
+    running: dict[str, dict[str, None]] = {}
+    for source in (pod for workload in workloads for pod in workload.pods if names):
+        own = [name for name in sorted(names) if requests_any(source, (name,))]
+        if own:
+            running.setdefault(str(node_of(source)), {}).update(dict.fromkeys(own))
+    for node in nodes:
+        drivers = _vendor_drivers(node)
+        leaving = [
+            name for name in running.get(node.name, ()) if _driver_of_resource(name) in drivers
+        ]
+        if leaving:
+            fix = _MOVE_FIRST
+            if all(name.startswith(DISCOVERY_PREFIX) for name in leaving):
+                fix = f"set {_renaming(leaving)} beside translation.keep, so that the whole node stays; or {fix}"
+            yield Held(
+                object=f"Node//{node.name}", reason=_LEAVES.format(join_names(leaving)), fix=fix
+            )
+
+
+def _is_no_nic(name: str) -> bool:
+    """Return True for a resource name with a vendor that no plugin of NICs is known to offer."""
+    is_nic = any(VOCABULARIES[entry].handles(name) for entry in NICS)
+    return resource_vendor(name) is not None and not (
+        is_nic or any(word in name for word in _NIC_WORDS)
+    )

@@ -27,6 +27,7 @@ from migration.plan.facts.confirmed import read_releases
 from migration.plan.facts.device_plugins import (
     DevicePlugins,
     confirmed_labels,
+    held_kept_names,
     held_unknown_devices,
 )
 from migration.plan.facts.driver_nodes import read_class_nodes, read_driver_nodes
@@ -152,6 +153,8 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     blocked += held_unknown_devices(
         {name: keys for name, keys in unknown if name not in prepared.doubled_nodes}
     )
+    planned_nodes = [entry.node for entry in candidates]
+    blocked += held_kept_names(planned_nodes, question.options, prepared.groups.values())
     blocked += held_sliced(prepared.cluster.sliced)
     chart_names = prepared.cluster.chart_names
     blocked += held_by_names(chart_names, candidates, {entry.object for entry in blocked})
