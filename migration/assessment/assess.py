@@ -415,9 +415,9 @@ def assess_cluster(
     )
     assumed_views, _ = decode_objects(assumed_inventory, STATE_KINDS, namespace)
     assumed_state = build_state([*views, *assumed_views])
-    mappable_names = MappableNames(
-        assumed_state.classes, snapshot, options, Inventory(assumed_state.slices).devices
-    )
+    # A fault names a device that there is already, if one has it.
+    devices = (*Inventory(state.slices).devices, *Inventory(assumed_state.slices).devices)
+    mappable_names = MappableNames(assumed_state.classes, snapshot, options, devices)
     # Without mapped names every pod is translated, so that all can be placed by their claims; drivers are still to be installed.
     snapshot = translating_every_pod(snapshot)
     workloads = tuple(

@@ -14,6 +14,7 @@ from kube.api.core import Node
 from kube.manifests.source import SourceObject
 from kube.quantity import ZERO
 from migration.cluster.device_pods import pod_of
+from migration.cluster.evidence import list_at, mapping_at
 from migration.cluster.owners import has_template
 from migration.cluster.stopped import next_pods
 from migration.cluster.workloads import Workload
@@ -27,11 +28,13 @@ class Remaining(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         nodes: Node to the names of replicas that its plugin offers and that stay.
-        workloads: `Kind/namespace/name` of a workload that requests such a name to its number of pods.
+        workloads: `Kind/namespace/name` of a workload that requests such a name to its number of pods, without those below.
+        claimed: The same to the number of its pods that have devices of a DeviceClass that maps the name, and no replica.
     """
 
     nodes: Mapping[str, tuple[str, ...]] = {}
     workloads: Mapping[str, int] = {}
+    claimed: Mapping[str, int] = {}
 
 
 def find_remaining(
@@ -48,27 +51,37 @@ def find_remaining(
     """
     if not names:
         return Remaining()
+    claimed: dict[str, int] = {}
+    served: dict[str, int] = {}
+    for workload in workloads:
+        if any(requests_any(source, names) for source in _pods(workload)):
+            reference = workload.key.reference
+            number = sum(_has_device_for(source, names) for source in workload.pods)
+            claimed |= {reference: number} if number else {}
+            left = workload.pod_count - number
+            served |= {reference: left} if left or not number else {}
     return Remaining(
         nodes={
             node.metadata.name: keys
             for node in sorted(nodes, key=lambda node: node.metadata.name)
             if node.metadata.name not in doubled and (keys := _offered(node, names))
         },
-        workloads={
-            workload.key.reference: workload.pod_count
-            for workload in workloads
-            if any(requests_any(source, names) for source in _pods(workload))
-        },
+        workloads=served,
+        claimed=claimed,
     )
 
 
 def remaining_texts(remaining: Remaining) -> Iterator[str]:
     """Yield the texts on the workloads and the nodes that stay with their device plugin."""
     if remaining.workloads:
-        names = [reference_text(name) for name in remaining.workloads]
-        pods = count_text(sum(remaining.workloads.values()), "pod")
-        verb = "keeps its" if len(names) == 1 else "keep their"
-        yield f"{join_names(names, _SHOWN)} ({pods}) {verb} keys of replicas, which the device plugin serves"
+        verb = "keeps its" if len(remaining.workloads) == 1 else "keep their"
+        yield f"{_with_pods(remaining.workloads)} {verb} keys of replicas, which the device plugin serves"
+    if remaining.claimed:
+        verb = "has" if sum(remaining.claimed.values()) == 1 else "have"
+        yield (
+            f"{_with_pods(remaining.claimed)} {verb} devices of a DeviceClass that maps such keys, and no replica: once no class "
+            "maps them, the next pods in their place wait for a free replica"
+        )
     if remaining.nodes:
         offers = ", ".join(sorted({key for keys in remaining.nodes.values() for key in keys}))
         is_one = len(remaining.nodes) == 1
@@ -76,6 +89,18 @@ def remaining_texts(remaining: Remaining) -> Iterator[str]:
             f"{join_names(tuple(remaining.nodes), _SHOWN)} {'offers' if is_one else 'offer'} {offers} and "
             f"{'stays as it is' if is_one else 'stay as they are'}: no wave has {'it' if is_one else 'them'}"
         )
+
+
+def _with_pods(workloads: Mapping[str, int]) -> str:
+    """Return the names of workloads with the number of their pods in brackets."""
+    names = [reference_text(name) for name in workloads]
+    return f"{join_names(names, _SHOWN)} ({count_text(sum(workloads.values()), 'pod')})"
+
+
+def _has_device_for(pod: SourceObject, names: Collection[str]) -> bool:
+    """Return True if Kubernetes has made a claim for one of some resource names of a pod."""
+    mappings = list_at(pod.document, "status", "extendedResourceClaimStatus", "requestMappings")
+    return any(str(mapping_at(entry).get("resourceName")) in names for entry in mappings)
 
 
 def _offered(node: Node, names: Collection[str]) -> tuple[str, ...]:

@@ -63,6 +63,7 @@ def test_nothing_blocks_where_replicas_stay(tmp_path: Path, name: str) -> None:
     assert answer["remaining"] == {
         "nodes": {"ts-0": [name]},
         "workloads": {"Deployment/team/notebooks": 2},
+        "claimed": {},
     }
     assert (
         "kept translation.keep leaves "
@@ -469,6 +470,45 @@ def test_pods_of_replicas_are_no_whole_devices(tmp_path: Path, name: str) -> Non
     assert all(f"translation.keep: [{name}]" in fix for fix in fixes.values()), fixes
 
 
+def test_pods_with_devices_of_a_class_for_kept_replicas_have_no_replica(tmp_path: Path) -> None:
+    """All were said to be served by the device plugin, and the class to give a device that no driver publishes."""
+    selector = {"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}
+    spec = {"selectors": [selector], "extendedResourceName": SHARED}
+    device = {"name": "gpu", "attributes": {"type": {"string": "gpu"}}}
+    owner, on_plugin, by_class = workload("nb", {SHARED: "1"}, ["ts-0", "gpu-9"])
+    mapping = {"containerName": "c", "resourceName": SHARED, "requestName": "container-0-request-0"}
+    by_class["status"] = {
+        "phase": "Running",
+        "extendedResourceClaimStatus": {
+            "resourceClaimName": "nb-1",
+            "requestMappings": [mapping, {"resourceName": []}, None],
+        },
+    }
+    objects = [
+        *estate()[:5],
+        node("gpu-9", {}),
+        api_object("DeviceClass", "parts", api_version="resource.k8s.io/v1", spec=spec),
+        resource_slice(device, driver="gpu.nvidia.com", node="gpu-9"),
+        *(owner, on_plugin, by_class),
+    ]
+
+    _, answer, text = assess(tmp_path, objects, *settings(tmp_path, SHARED))
+    plan = planned(tmp_path, objects, *settings(tmp_path, SHARED))
+
+    one = {"Deployment/team/nb": 1}
+    assert (one, one) == (answer["remaining"]["workloads"], answer["remaining"]["claimed"])
+    assert one == plan["remaining"]["claimed"]
+    assert (
+        "Deployment/team/nb (1 pod) keeps its keys of replicas, which the device plugin serves"
+        in text
+    )
+    assert (
+        "Deployment/team/nb (1 pod) has devices of a DeviceClass that maps such keys, and no replica: once no class maps them, "
+        "the next pods in their place wait for a free replica"
+    ) in text
+    assert "gives all of device gpu.nvidia.com/gpu-9/gpu: the name" in text
+
+
 def test_a_class_that_maps_replicas_and_gives_whole_devices_serves_none(tmp_path: Path) -> None:
     """The webhook left such a pod to the class, while `assess` said that it would be rejected."""
     selector = {"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}
@@ -554,6 +594,7 @@ def test_renamed_replicas_stay_where_the_settings_say_what_they_mean(
     assert answer["remaining"] == {
         "nodes": {"ts-0": [RENAMED]},
         "workloads": {"Deployment/team/notebooks": 2},
+        "claimed": {},
     }
     assert {} == held_objects(plan)
     assert ["gpu-0", "gpu-1"] == sorted(node for names, _ in waves(plan) for node in names)
