@@ -122,14 +122,26 @@ def route_member(
     return _route_gang_member(member)
 
 
-def scheduler_of_member(
+class AdmittedMember(NamedTuple):
+    """A new pod after its admission.
+
+    Attributes:
+        scheduler: Its schedulerName, also of one that follows its group.
+        refusal: The reason it is denied for the sake of its group; None if it is not.
+    """
+
+    scheduler: str
+    refusal: Finding | None = None
+
+
+def admit_member(
     pod: Pod,
     namespace: str,
     context: Context,
     groups: Groups,
     derived: Mapping[str, frozenset[str]] = _NO_DRIVERS,
-) -> str:
-    """Return the schedulerName of a new pod after its admission, that of a pod that follows its group too.
+) -> AdmittedMember:
+    """Return a new pod after its admission.
 
     Args:
         namespace: The pod's namespace.
@@ -139,8 +151,11 @@ def scheduler_of_member(
     bridge = Bridge(context.bridge_scheduler)
     answer = route_member(pod, namespace, context, bridge, groups=groups, derived=derived)
     if answer.decision is Decision.ROUTED:
-        return bridge.scheduler
-    return scheduler_of_pod(pod, namespace, context, derived)
+        return AdmittedMember(bridge.scheduler)
+    scheduler = scheduler_of_pod(pod, namespace, context, derived)
+    # A pod that is denied by itself has no answer about its group.
+    is_refused = not answer.allowed and route_pod(pod, namespace, context, bridge, derived).allowed
+    return AdmittedMember(scheduler, answer.findings[0] if is_refused else None)
 
 
 def is_group_unknown(answer: Answer) -> bool:

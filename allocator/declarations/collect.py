@@ -13,6 +13,7 @@ from allocator.declarations.model import Declaration, DeclaredGroup, GroupName, 
 from allocator.declarations.pod_group import PodGroup
 from allocator.declarations.read import read_declaration
 from allocator.groups.model import MAX_MEMBERS
+from allocator.pods.claims import pod_name
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.similar_names import MISSPELT, most_similar_name
@@ -127,6 +128,31 @@ def collect_groups(
             )
         )
     return PodGroups(groups=tuple(groups), faults=faults, remarks=remarks)
+
+
+def without_denied(groups: PodGroups, refusals: Mapping[tuple[str, str], Finding]) -> PodGroups:
+    """Return groups without denied pods; a group in need of these has a fault.
+
+    Args:
+        refusals: Namespace and name of each denied pod to the reason.
+    """
+    if not refusals:
+        return groups
+    left: list[DeclaredGroup] = []
+    for group in groups.groups:
+        denied = [pod for pod in group.waiting if _place(pod) in refusals]
+        waiting = tuple(pod for pod in group.waiting if _place(pod) not in refusals)
+        is_enough = waiting and len(waiting) + len(group.placed) >= group.min_count
+        if not denied or group.fault is not None:
+            left.append(group)
+        elif is_enough:
+            left.append(msgspec.structs.replace(group, waiting=waiting))
+        else:
+            refusal = refusals[_place(denied[0])]
+            detail = f"{quote_text(pod_name(denied[0])[:_MAX_SHOWN])} is denied: {refusal.detail}"
+            fault = msgspec.structs.replace(refusal, path=FieldPath(), detail=detail)
+            left.append(msgspec.structs.replace(group, fault=fault, min_count=0))
+    return msgspec.structs.replace(groups, groups=tuple(left), faults={**refusals, **groups.faults})
 
 
 def _at_declarations(

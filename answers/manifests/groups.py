@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from admission.group_routing import Groups, scheduler_of_member
+from admission.group_routing import AdmittedMember, Groups, admit_member
 from allocator.declarations.group_claims import check_group_claims
 from allocator.declarations.model import Declaration, DeclaredGroup, GroupName
 from allocator.declarations.pod_group import PodGroup
@@ -69,29 +69,35 @@ def group_findings(
     objects = merge_objects(inputs.state, inputs.manifests, inputs.namespace)
     views, _ = decode_objects(objects, STATE_KINDS, inputs.namespace)
     state = build_state(views)
-    schedulers = _schedulers(groups, results, context, inputs.namespace, state)
+    admitted = _admitted(groups, results, context, inputs.namespace, state)
+    schedulers = {name: member.scheduler for name, member in admitted.items()}
     readers = _readers(groups, schedulers, context)
     for name, finding in _declared_groups(inputs, schedulers, state):
         is_known = inputs.knows_cluster and namespaces[name] not in unread and name in readers
         if finding.code is not Code.GROUP_NOT_FOUND or is_known:
             findings.setdefault(name, []).append(finding)
+    for name, path, _ in _pods(inputs):
+        refusal = admitted[name].refusal if name in admitted else None
+        codes = {finding.code for finding in findings.get(name, ())}
+        if refusal is not None and inputs.knows_cluster and refusal.code not in codes:
+            findings.setdefault(name, []).append(refusal.nested_under(path))
     if inputs.knows_cluster and not findings and groups:
         for name, finding in _small_groups(inputs, frozenset(groups) - readers):
             findings.setdefault(name, []).append(finding)
     return findings
 
 
-def _schedulers(
+def _admitted(
     groups: Mapping[str, GroupName],
     results: Iterable[TranslatedObject],
     context: Context,
     namespace: str,
     state: ClusterState,
-) -> Mapping[str, str]:
-    """Return `Kind/namespace/name` of each object with pods of a group to their schedulerName."""
+) -> Mapping[str, AdmittedMember]:
+    """Return `Kind/namespace/name` of each object with pods of a group to their admission."""
     known_groups = Groups(by_name=state.kubernetes_groups, is_served=True)
     return {
-        result.reference: _scheduler(result, context, namespace, known_groups)
+        result.reference: _admission(result, context, namespace, known_groups)
         for result in results
         if result.reference in groups
     }
@@ -118,13 +124,15 @@ def _readers(
     )
 
 
-def _scheduler(result: TranslatedObject, context: Context, namespace: str, groups: Groups) -> str:
-    """Return the schedulerName that the webhook leaves or gives to the pods of an object."""
+def _admission(
+    result: TranslatedObject, context: Context, namespace: str, groups: Groups
+) -> AdmittedMember:
+    """Return the answer of the webhook to the pods of an object."""
     derived = {claim.template: claim.drivers for claim in result.claims}
     for target in pod_targets(result, namespace):
         if isinstance(target.view, Pod):
-            return scheduler_of_member(target.view, target.namespace, context, groups, derived)
-    return ""
+            return admit_member(target.view, target.namespace, context, groups, derived)
+    return AdmittedMember("")
 
 
 def _small_groups(

@@ -57,7 +57,13 @@ def job_group(
     group = {
         "apiVersion": f"{POD_GROUPS.group}/{POD_GROUPS.version}",
         "kind": KIND,
-        "metadata": {"name": job_group_name(source, document), "namespace": namespace},
+        "metadata": {
+            "name": job_group_name(source, document),
+            "namespace": namespace,
+            "ownerReferences": [
+                {"apiVersion": _JOB[0], "kind": _JOB[1], "name": source.name, "controller": True}
+            ],
+        },
         "spec": {name: value for name, value in spec.items() if value is not None},
     }
     return SourceObject(document=group, source=source.source, line=source.line)

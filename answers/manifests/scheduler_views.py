@@ -8,19 +8,21 @@ from typing import NamedTuple
 
 import msgspec
 
-from admission.group_routing import Groups, scheduler_of_member
+from admission.group_routing import AdmittedMember, Groups, admit_member
 from allocator.cluster.cluster import Cluster
+from allocator.declarations.collect import without_denied
 from allocator.declarations.model import Declaration
 from allocator.declarations.read import read_declaration
 from allocator.declarations.schedulers import without_ignored_groups
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
-from allocator.pods.claims import Name, pod_name
+from allocator.pods.claims import Name, pod_group_name, pod_name
 from allocator.pods.extended_resource_claim import mapped_resources
 from allocator.simulation.model import SimulationInput, SimulationResult
 from answers.cluster.bridge import context_of
 from answers.manifests.simulate import SimulationRequest
 from answers.model.cluster_state import ClusterState, is_pending
+from findings.finding import Code, Finding
 from findings.text import join_names
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
@@ -88,13 +90,40 @@ def scheduler_support(
     )
 
 
-def routed_pods(pods: Iterable[Pod], state: ClusterState) -> tuple[Pod, ...]:
-    """Return new pods with the schedulerName that the webhook would give them."""
+class RoutedPods(NamedTuple):
+    """New pods with the schedulerName that the webhook would give them.
+
+    Attributes:
+        refusals: Namespace and name of each pod that it would deny for the sake of its group, to the reason.
+    """
+
+    pods: tuple[Pod, ...]
+    refusals: Mapping[Name, Finding] = {}
+
+
+def routed_pods(pods: Iterable[Pod], state: ClusterState) -> RoutedPods:
+    """Return new pods after the webhook."""
     context = routing_context(state)
     if not context.owned_drivers:
-        return tuple(pods)
+        return RoutedPods(tuple(pods))
     groups = Groups(by_name=state.kubernetes_groups, is_served=True)
-    return tuple(_with_scheduler(pod, context, groups) for pod in pods)
+    routed: list[Pod] = []
+    refusals: dict[Name, Finding] = {}
+    for pod in pods:
+        admitted = _admitted(pod, context, groups)
+        routed.append(_with_scheduler(pod, admitted.scheduler))
+        refusal = admitted.refusal
+        if refusal is not None and not (pod.metadata.uid or _is_of_controller(pod, refusal, state)):
+            refusals[pod.metadata.namespace, pod.metadata.name] = refusal
+    return RoutedPods(tuple(routed), refusals)
+
+
+def _is_of_controller(pod: Pod, refusal: Finding, state: ClusterState) -> bool:
+    """Return True if a pod of a controller's own PodGroup is denied since pods of files have no owners."""
+    group = state.kubernetes_groups.get((pod.metadata.namespace, pod_group_name(pod)))
+    owners = (group.metadata.owner_references or ()) if group is not None else ()
+    is_unknown = refusal.code is Code.GROUP_SCHEDULER_UNKNOWN
+    return is_unknown and any(owner.controller for owner in owners)
 
 
 def with_routed_pods(state: ClusterState, names: Collection[Name]) -> ClusterState:
@@ -107,7 +136,7 @@ def with_routed_pods(state: ClusterState, names: Collection[Name]) -> ClusterSta
         for name, pod in state.pods.items()
         if name in names and is_pending(pod) and not pod.metadata.uid
     }
-    routed = dict(zip(new_pods, routed_pods(new_pods.values(), state), strict=True))
+    routed = dict(zip(new_pods, routed_pods(new_pods.values(), state).pods, strict=True))
     return msgspec.structs.replace(state, pods={**state.pods, **routed})
 
 
@@ -119,12 +148,12 @@ def routed_question(
     Args:
         held_back: Pods of the manifests that are not in the question, since a quota leaves too little.
     """
-    pods = routed_pods(question.pods, state)
+    pods, refusals = routed_pods(question.pods, state)
     return msgspec.structs.replace(
         question,
         known=state.claims,
         pods=pods,
-        groups=state.groups(pods, held_back, are_new=True),
+        groups=without_denied(state.groups(pods, held_back, are_new=True), refusals),
         resources=state.node_resources(),
     )
 
@@ -140,8 +169,11 @@ def routing_context(state: ClusterState) -> Context:
     return msgspec.structs.replace(context_of(state), owned_drivers=owned)
 
 
-def _with_scheduler(pod: Pod, context: Context, groups: Groups) -> Pod:
-    scheduler = scheduler_of_member(pod, pod.metadata.namespace, context, groups)
+def _admitted(pod: Pod, context: Context, groups: Groups) -> AdmittedMember:
+    return admit_member(pod, pod.metadata.namespace, context, groups)
+
+
+def _with_scheduler(pod: Pod, scheduler: str) -> Pod:
     if scheduler == pod.spec.scheduler_name:
         return pod
     spec = msgspec.structs.replace(pod.spec, scheduler_name=scheduler)
