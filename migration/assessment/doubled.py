@@ -13,10 +13,14 @@ from migration.cluster.device_pods import has_device_keys
 from migration.cluster.node_devices import NodeDevices, doubled_nodes
 from translation.model.intents import Vocabulary
 
-DOUBLED: Final = "a device plugin and a DRA driver both hand out the devices there, so two pods may get the same one"
+DOUBLED: Final = (
+    "a legacy system (a device plugin or Koordinator) and a DRA driver both hand out the devices there, so two pods may "
+    "get the same one"
+)
 DOUBLED_FIX: Final = (
     "cordon it now; set the label back that keeps one of both from it, such as nvidia.com/gpu.deploy.device-plugin=false "
-    "(the GPU Operator may have set it to true: its issue 2288), or that of the driver; then take a new snapshot"
+    "(the GPU Operator may have set it to true: its issue 2288), or that of the driver; where koordlet has left, delete what it "
+    "registered (kubectl delete devices.scheduling.koordinator.sh NODE); then take a new snapshot"
 )
 
 

@@ -90,7 +90,8 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
         replicas: The times that its device plugin offers each GPU under the name of whole ones.
         mig_size: The size of the MIG devices that its device plugin offers under that name, such as `1g.5gb`; empty if
             these are GPUs.
-        is_doubled: A device plugin and a DRA driver both hand out its devices.
+        is_doubled: A legacy system and a DRA driver both hand out its devices. koord-scheduler does so while there is a
+            Device object, from which koord-manager derives the amounts of the node, too.
     """
 
     node: str
@@ -115,12 +116,13 @@ class _Registered(msgspec.Struct, frozen=True, kw_only=True):
 _REGISTERED: Final = msgspec.json.Decoder(list[_Registered])
 
 
-def koordinator_devices(objects: Iterable[SourceObject]) -> dict[str, Mapping[str, Any]]:
+def koordinator_devices(objects: Iterable[object]) -> dict[str, Mapping[str, Any]]:
     """Return node name to Koordinator's Device object of that name."""
     return {
         source.name: source.document
         for source in objects
-        if (source.api_version, source.kind) == _KOORDINATOR_DEVICE
+        if isinstance(source, SourceObject)
+        and (source.api_version, source.kind) == _KOORDINATOR_DEVICE
     }
 
 
@@ -210,7 +212,13 @@ def _node(
         published=device_count,
         replicas=max((read_replicas(node.labels, key) for key in keys), default=1),
         mig_size=read_mig_size(node.labels) if GPU in keys else "",
-        is_doubled=(device_count > 0 and any(allocatable.get(key, ZERO) for key in offering))
+        is_doubled=(
+            device_count > 0
+            and (
+                any(allocatable.get(key, ZERO) for key in offering)
+                or any(device.uuid for device in _koordinator(koordinator.get(name, {})))
+            )
+        )
         or _count_published(replicated_keys, device_counts, profiles) > 0,
     )
 

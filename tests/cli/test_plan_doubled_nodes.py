@@ -22,6 +22,22 @@ def published(name: str, driver: str = NVIDIA) -> dict[str, Any]:
     return resource_slice(name, driver, UUIDS)
 
 
+def registered(name: str) -> dict[str, Any]:
+    """A card of a node that koord-scheduler allocates."""
+    card = {
+        "type": "gpu",
+        "id": "GPU-0",
+        "health": True,
+        "resources": {"koordinator.sh/gpu-memory": "40Gi"},
+    }
+    return {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Device",
+        "metadata": {"name": name},
+        "spec": {"devices": [card]},
+    }
+
+
 def cluster(*more: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     web = workload("web", WHOLE, ["gpu-1"], kind="StatefulSet")
     return [plugin_node("gpu-1"), plugin_node("gpu-2"), namespace("team"), *web, *more]
@@ -40,8 +56,9 @@ def blockers(tmp_path: Path, objects: Objects) -> dict[str, list[str]]:
         [plugin_node("gpu-0"), published("gpu-0")],
         [hami_node("gpu-0"), published("gpu-0", HAMI)],
         [{**plugin_node("gpu-0"), "spec": {"unschedulable": True}}, published("gpu-0")],
+        [node("gpu-0"), registered("gpu-0"), published("gpu-0", HAMI)],
     ],
-    ids=["plugin", "HAMi", "cordoned"],
+    ids=["plugin", "HAMi", "cordoned", "Koordinator"],
 )
 def test_a_node_of_both_is_a_blocker_and_held(tmp_path: Path, doubled: Objects) -> None:
     """Two pods might have the same GPU, and an ordinary wave switched it without a note."""
@@ -96,8 +113,9 @@ def renamed_node(name: str) -> dict[str, Any]:
         ([plugin_node("gpu-0"), published("gpu-0")], ""),
         ([renamed_node("gpu-0"), published("gpu-0", HAMI)], HAMI_RENAMED),
         ([node("gpu-0", {QAT: "4"}), published("gpu-0", "qat.intel.com")], ""),
+        ([node("gpu-0"), registered("gpu-0"), published("gpu-0", HAMI)], ""),
     ],
-    ids=["plugin", "renamed key", "other devices"],
+    ids=["plugin", "renamed key", "other devices", "Koordinator"],
 )
 def test_verify_fails_for_a_node_of_both(tmp_path: Path, objects: Objects, settings: str) -> None:
     """It compared allocations alone, and its note changed no exit status, so `verify.sh` said that the wave is done."""
@@ -109,7 +127,10 @@ def test_verify_fails_for_a_node_of_both(tmp_path: Path, objects: Objects, setti
     result, machine = drawbridge(*call), drawbridge(*call, "-o", "json")
 
     assert (1, 1) == (result.exit_code, machine.exit_code)
-    assert "Node/gpu-0: a device plugin and a DRA driver both hand out" in result.stdout
+    assert (
+        "Node/gpu-0: a legacy system (a device plugin or Koordinator) and a DRA driver both hand out"
+        in result.stdout
+    )
     assert "1 is wrong" in result.stdout
     assert ["gpu-0"] == json.loads(machine.stdout)["doubledNodes"]
 
@@ -184,7 +205,10 @@ def test_verify_has_a_note_on_a_node_of_both_that_is_cordoned(
 
     assert (0, []) == (exit_code, answer["doubledNodes"])
     assert ["gpu-0"] == answer["cordonedDoubledNodes"]
-    assert "note: Node/gpu-0: a device plugin and a DRA driver both hand out" in notes
+    assert (
+        "note: Node/gpu-0: a legacy system (a device plugin or Koordinator) and a DRA driver both"
+        in notes
+    )
     assert "those that run there may have the same one already" in notes
 
 

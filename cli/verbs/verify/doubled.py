@@ -11,7 +11,7 @@ from cli.reading.settings import SharedSettings, read_settings
 from findings.text import join_names
 from migration.assessment.assumed import kept_device_keys, whole_device_keys
 from migration.assessment.doubled import DOUBLED, DoubledNodes, find_doubled
-from migration.cluster.node_devices import read_nodes
+from migration.cluster.node_devices import koordinator_devices, read_nodes
 from process.profiles.profile_files import load_profiles
 from translation.cluster.snapshot import vocabularies_in_force
 
@@ -40,7 +40,7 @@ def find_doubled_nodes(
     shared_settings = SharedSettings() if settings is None else read_settings(settings)
     options = translation_options((), profiles, shared_settings)
     devices = read_nodes(
-        *(state.nodes, state.slices, {}),
+        *(state.nodes, state.slices, koordinator_devices(cluster_objects.objects)),
         whole_device_keys(profiles.values(), kept_device_keys(profiles, options)),
         profiles.values(),
         renamed_keys=options.renamed_keys,
