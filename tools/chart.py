@@ -44,6 +44,8 @@ _LABELS: Final = {
 _TEMPLATED: Final = frozenset({"Deployment", "DaemonSet"})
 _SETTINGS_SECTIONS: Final = {command.package: command.section for command in PROCESSES}
 """Package of a process to its section of the settings."""
+_GROUPS_OF_GATES: Final = ("AllAlpha", "AllBeta")
+"""Names that turn on gates that allocation depends on, among others."""
 _PORT_SETTINGS: Final = {"https": "port", "probes": "probePort", "metrics": "metricsPort"}
 """Name of a port to the setting that has its number."""
 _KUBELET_DIRECTORY: Final = DriverSettings().kubelet_directory
@@ -137,7 +139,10 @@ def schema() -> str:
     properties["bridge"]["properties"]["featureGates"] = {
         "type": "object",
         # Those that allocation depends on are settings of the sidecar, and the scheduler gets them from there.
-        "propertyNames": {"pattern": "^[A-Za-z0-9]+$", "not": {"enum": sorted(GATES)}},
+        "propertyNames": {
+            "pattern": "^[A-Za-z0-9]+$",
+            "not": {"enum": [*_GROUPS_OF_GATES, *sorted(GATES)]},
+        },
         "additionalProperties": {"type": "boolean"},
     }
     properties["settings"] = {

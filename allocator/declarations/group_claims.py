@@ -3,7 +3,8 @@
 Kubernetes takes an entry of a pod for a claim of the PodGroup if name, claim and template are the same. Where one
 of them differs, it says nothing: the pod gets a claim of its own, which its group does not share. Here an entry that
 is the same names the claim, as an entry without a template does. Before Kubernetes has made it, it is built from
-the template, under the name `<group>-<entry>-shared`; the real one ends in random characters.
+the template, under the name `<group>.<entry>-shared`, which no other entry has; the real one ends in
+random characters.
 
 Source: k8s.io/dynamic-resource-allocation v0.37.1, resourceclaim, BindTo and NameFromPodGroup; KEP-5729. The gate is
 DRAWorkloadResourceClaims: without it, the API server drops the claims of a PodGroup.
@@ -157,4 +158,4 @@ def _shared_name(entry: PodResourceClaim, group: PodGroup) -> str:
     for status in group.status.resource_claim_statuses or ():
         if status.name == entry.name and status.resource_claim_name:
             return status.resource_claim_name
-    return f"{group.metadata.name}-{entry.name}-shared"
+    return f"{group.metadata.name}.{entry.name}-shared"

@@ -23,6 +23,7 @@ from kube.api.conversion import CURRENT, to_current_version
 from kube.api.core import Pod, PodSpec, ResourceQuota
 from kube.api.meta import ObjectMeta
 from kube.api.resource import ResourceClaim
+from kube.api.urls import POD_GROUPS
 from kube.api.workloads import number_path, pod_path, pods_at_a_time, resolve_path
 from quotas.resource_quotas.ledger import EqualPods, QuotaLedger
 from translation.reading.custom_workloads import EmbeddedPod, embedded_pods, value_at, workload_kind
@@ -77,7 +78,7 @@ def _charge(
     if custom is not None:
         return tuple(_charge_custom(quota_ledger, result, custom, place))
     path = pod_path(source.api_version, source.kind)
-    if source.kind == KIND:
+    if source.kind == KIND and source.api_version.startswith(f"{POD_GROUPS.group}/"):
         group = new_groups.get((place, source.name))
         entries = group.spec.resource_claims if group is not None else None
         metadata = ObjectMeta(name=f"{KIND} {source.name}")  # No pod has this name.

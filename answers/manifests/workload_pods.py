@@ -140,6 +140,8 @@ def _volcano_gang(source: SourceObject, document: Mapping[str, Any]) -> Mapping[
     minimum = spec.get("minAvailable")
     if minimum is None or minimum == 0:
         minimum = sum(_minimum_of_task(pod, document) for pod in embedded_pods(kind, document))
+    if minimum == 0:
+        return {}  # Volcano starts each pod by itself.
     return {VOLCANO_NAME: source.name, VOLCANO_MIN_MEMBER: str(minimum)}
 
 

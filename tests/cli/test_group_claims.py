@@ -62,6 +62,40 @@ def test_a_shared_claim_is_counted_once_for_quotas(tmp_path: Path) -> None:
     assert (finding["object"], finding["code"]) == ("PodGroup/default/training", "exceedsQuota")
 
 
+def test_a_pod_group_of_another_scheduler_is_charged_for_no_claims(tmp_path: Path) -> None:
+    """Volcano's PodGroup of the same name was charged for the claims of Kubernetes' own."""
+    hard = {"count/resourceclaims.resource.k8s.io": "1"}
+    quota = api_object("ResourceQuota", "claims", "default", spec={"hard": hard})
+    other = api_object("PodGroup", "training", "default", spec={"minMember": 1})
+    other["apiVersion"] = "scheduling.volcano.sh/v1beta1"
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(CLUSTER.read_text() + "---\n" + dump_yaml([quota]))
+
+    answer = called("check", "--snapshot", cluster, manifests=[*documents(), other])
+
+    assert answer["findings"] == []
+
+
+def test_claims_of_two_groups_are_two() -> None:
+    """Both were called `a-b-c-shared`."""
+    template = documents()[1]
+    objects = [template]
+    for name, entry in (("a-b", "c"), ("a", "b-c")):
+        group, _, pod, *_ = documents()
+        claims = [{**group["spec"]["resourceClaims"][0], "name": entry}]
+        group["metadata"]["name"] = name
+        group["spec"] = {"schedulingPolicy": {"gang": {"minCount": 1}}, "resourceClaims": claims}
+        pod["metadata"]["name"] = f"pod-of-{name}"
+        pod["spec"] = {
+            "schedulingGroup": {"podGroupName": name},
+            "resourceClaims": claims,
+            "containers": [{"name": "main", "resources": {"claims": [{"name": entry}]}}],
+        }
+        objects += [group, pod]
+
+    assert len(called("simulate", "--snapshot", CLUSTER, manifests=objects)["claims"]) == 2
+
+
 def test_check_validates_the_claims_of_a_group_as_those_of_a_pod() -> None:
     group, template, *_ = documents(wanted=20)
     group["spec"]["resourceClaims"].append({"name": "other"})
@@ -226,7 +260,7 @@ def test_a_claim_above_a_resource_quota_is_not_created_so_that_its_group_waits(
     assert [pod.get("node") for pod in answer["pods"]] == [None] * 4
     (reason,) = {pod["reason"] for pod in answer["pods"]}
     assert reason == (
-        "claim training-gpus-shared is not created: spec.devices: exceeds ResourceQuota claims: "
+        "claim training.gpus-shared is not created: spec.devices: exceeds ResourceQuota claims: "
         "count/resourceclaims.resource.k8s.io: requested 1, used 0, hard 0; request less, delete what is not in use, "
         "or raise the quota [exceedsQuota]"
     )
@@ -234,7 +268,7 @@ def test_a_claim_above_a_resource_quota_is_not_created_so_that_its_group_waits(
     text = drawbridge(
         "why", "pod", "train-3", "-f", "-", "--snapshot", cluster, stdin=dump_yaml(documents())
     ).stdout
-    assert "claim training-gpus-shared is not created: it exceeds ResourceQuota claims" in " ".join(
+    assert "claim training.gpus-shared is not created: it exceeds ResourceQuota claims" in " ".join(
         text.split()
     )
     assert "a ResourceQuota refuses the" in text

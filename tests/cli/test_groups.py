@@ -239,6 +239,23 @@ def test_a_volcano_job_is_a_gang(tmp_path: Path) -> None:
     assert part["groups"][0]["kind"] == "Volcano PodGroup"
 
 
+def test_a_volcano_job_that_needs_no_pods_is_no_gang(tmp_path: Path) -> None:
+    _, template, job = documents("training.yaml")
+    spec = job["spec"]["template"]["spec"]
+    del spec["schedulingGroup"]
+    task = {"name": "worker", "replicas": 4, "minAvailable": 0, "template": {"spec": spec}}
+    kind = "batch.volcano.sh/v1alpha1"
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        dump_yaml([template, api_object("Job", "gang", api_version=kind, spec={"tasks": [task]})])
+    )
+
+    answer = simulated("-f", file, "--snapshot", CLUSTER, exit_code=1)
+
+    assert [pod["node"] for pod in answer["pods"]] == ["node-a", "node-a", "node-b", None]
+    assert "groups" not in answer
+
+
 def test_check_reports_what_is_wrong_with_a_group(tmp_path: Path) -> None:
     _, template, job = documents("training.yaml")
     file = tmp_path / "job.yaml"

@@ -150,6 +150,8 @@ def test_a_wrong_setting_is_refused(settings: dict[str, Any]) -> None:
         # The sidecar would allocate by another value; settings.sidecar.featureGates is for both.
         ({"DRADeviceCompatibilityGroups": True}, False),
         ({"DRAWorkloadResourceClaims": True}, True),
+        ({"AllAlpha": True}, False),
+        ({"AllBeta": True}, False),
         ({"A=true,DRADeviceCompatibilityGroups": True}, False),
     ],
 )

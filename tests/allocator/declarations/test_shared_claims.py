@@ -14,7 +14,7 @@ from kube.api.resource import ResourceClaim, ResourceClaimTemplate
 LINK = {"name": "link", "resourceClaimTemplateName": "fabric"}
 OWN = {"name": "own", "resourceClaimTemplateName": "fabric"}
 DIRECT = {"name": "link", "resourceClaimName": "fabric"}
-SHARED = {"name": "link", "resourceClaimName": "ring-link-shared"}
+SHARED = {"name": "link", "resourceClaimName": "ring.link-shared"}
 TEMPLATE = convert({"metadata": {"name": "fabric"}}, ResourceClaimTemplate)
 
 
@@ -79,7 +79,7 @@ def test_an_entry_of_the_group_names_its_claim(
 
     assert shared(value, pod_group()) == (
         entries,
-        [("team", "ring-link-shared")] if is_shared else [],
+        [("team", "ring.link-shared")] if is_shared else [],
     ), name
 
 
@@ -97,5 +97,5 @@ def test_without_the_template_nothing_is_shared() -> None:
 def test_the_claim_is_that_of_the_pod_group() -> None:
     answer = share_claims([pod(LINK)], [pod_group()], {}, {("team", "fabric"): TEMPLATE})
 
-    (owner,) = answer.claims["team", "ring-link-shared"].metadata.owner_references or ()
+    (owner,) = answer.claims["team", "ring.link-shared"].metadata.owner_references or ()
     assert (owner.kind, owner.name, owner.uid) == ("PodGroup", "ring", "1")
