@@ -470,6 +470,27 @@ def test_pods_of_replicas_are_no_whole_devices(tmp_path: Path, name: str) -> Non
     assert all(f"translation.keep: [{name}]" in fix for fix in fixes.values()), fixes
 
 
+@pytest.mark.parametrize("name", [SHARED, MIG])
+def test_check_has_no_setting_in_its_fix_that_is_there_already(tmp_path: Path, name: str) -> None:
+    """The fix of a wide mapping was to map the name otherwise, or to leave it with its device plugin."""
+    selector = {"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}
+    spec = {"selectors": [selector], "extendedResourceName": name}
+    device = {"name": "gpu", "attributes": {"type": {"string": "gpu"}}}
+    file = tmp_path / "cluster.yaml"
+    parts = api_object("DeviceClass", "parts", api_version="resource.k8s.io/v1", spec=spec)
+    published = resource_slice(device, driver="gpu.nvidia.com", node="gpu-0")
+    file.write_text(dump_yaml([parts, published]))
+
+    result = drawbridge("check", "-f", file, *settings(tmp_path, name))
+
+    text = " ".join(result.stdout.split())
+    setting = f"(translation.keep: [{name}])"
+    assert (
+        f"take the name from the class, since it stays with its device plugin {setting} [mappingTooWide]"
+        in text
+    )
+
+
 def test_pods_with_devices_of_a_class_for_kept_replicas_have_no_replica(tmp_path: Path) -> None:
     """All were said to be served by the device plugin, and the class to give a device that no driver publishes."""
     selector = {"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}

@@ -1,6 +1,6 @@
 """Pods served by Kubernetes natively (KEP-5004), and keys with a DeviceClass that gives more. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -100,17 +100,22 @@ def wide_mapping_finding(
         path,
         f"DeviceClass {printable(mapping.device_class)} maps {printable(mapping.resource)}, and "
         f"{mapping.reason}",
-        wide_mapping_fix(mapping.resource, options.renamed_keys),
+        wide_mapping_fix(mapping.resource, options.renamed_keys, options.kept),
     )
 
 
-def wide_mapping_fix(resource: str, renamed_keys: Mapping[str, str]) -> str:
+def wide_mapping_fix(
+    resource: str, renamed_keys: Mapping[str, str], kept_names: Collection[str]
+) -> str:
     """Return the fix for a resource name with a DeviceClass that gives other devices than it means.
 
     Args:
         resource: The name that the class maps.
         renamed_keys: Names of the cluster to those of vocabularies that they stand for.
+        kept_names: The names that stay with their device plugin.
     """
+    if resource in kept_names:
+        return f"take the name from the class, since it stays with its device plugin ({keep_setting(resource)})"
     meaning = renamed_keys.get(resource, resource)
     whole = meaning.removesuffix(SHARED_SUFFIX)
     if whole == meaning or not mig_profile(whole):

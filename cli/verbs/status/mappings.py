@@ -17,13 +17,16 @@ def check_mappings(installation: Installation) -> Iterator[StatusCheck]:
     translation = installation.settings.translation
     served = translation.native is NativePolicy.MAPPED
     for mapping in installation.wide_mappings:
-        consequence = (
-            "its pods get any of them" if served else "its pods are translated, where pods are"
-        )
+        if mapping.resource in translation.keep:
+            consequence = "its pods get any of them where no replica is free"
+        else:
+            consequence = (
+                "its pods get any of them" if served else "its pods are translated, where pods are"
+            )
         yield StatusCheck(
             name="mapping",
             state=State.FAILED if served else State.OK,
             message=f"DeviceClass {mapping.device_class} maps {mapping.resource}, and {mapping.reason}: "
             f"{consequence} (mappingTooWide)",
-            fix=wide_mapping_fix(mapping.resource, translation.renamed_keys),
+            fix=wide_mapping_fix(mapping.resource, translation.renamed_keys, translation.keep),
         )
