@@ -229,6 +229,24 @@ def build_views(
     return SchedulerViews(cluster=cluster, other_views=other_views, notes=(*ignored, *evaluated))
 
 
+def shared_claim_notes(state: ClusterState) -> tuple[str, ...]:
+    """Return a sentence on the gate for the new claims of PodGroups; none without such claims."""
+    groups = sorted(
+        {
+            f"{owner.kind} {namespace}/{owner.name}"
+            for namespace, name in state.uncreated
+            for owner in state.claims[namespace, name].metadata.owner_references or ()
+        }
+    )
+    if not groups:
+        return ()
+    note = (
+        f"the pods of {join_names(groups)} share claims, which needs the feature gate DRAWorkloadResourceClaims; it is "
+        "off by default, and without it each pod gets claims of its own"
+    )
+    return (note,)
+
+
 def ignored_group_notes(pods: Sequence[Pod], state: ClusterState) -> tuple[str, ...]:
     """Return a sentence for each scheduler that does not know the groups of its new pods."""
     readers = without_ignored_groups(pods, state.bridge_scheduler, are_adopted=True)

@@ -44,6 +44,20 @@ def test_the_pods_of_a_group_share_its_claim() -> None:
     assert "4 pods placed; 4 needed" in why.stdout
 
 
+def test_the_gate_that_sharing_needs_is_told() -> None:
+    call = ("simulate", "-f", "-", "--snapshot", CLUSTER)
+    note = (
+        "the pods of PodGroup default/training share claims, which needs the feature gate "
+        "DRAWorkloadResourceClaims; it is off by default"
+    )
+
+    assert note in " ".join(drawbridge(*call, stdin=dump_yaml(documents())).stderr.split())
+    group, *others = documents()
+    del group["spec"]["resourceClaims"]
+    result = drawbridge(*call, stdin=dump_yaml([group, *others]))
+    assert "DRAWorkloadResourceClaims" not in result.stderr
+
+
 def test_a_shared_claim_is_counted_once_for_quotas(tmp_path: Path) -> None:
     hard = {"count/resourceclaims.resource.k8s.io": "1"}
     quota = api_object("ResourceQuota", "claims", "default", spec={"hard": hard})

@@ -30,6 +30,7 @@ from answers.manifests.scheduler_views import (
     build_views,
     ignored_group_notes,
     route_request,
+    shared_claim_notes,
 )
 from answers.manifests.second_check import find_denials
 from answers.manifests.simulate import (
@@ -216,6 +217,7 @@ def simulate(
     notes = (
         *(() if lacks_devices else plugin_notes(offers)),
         *gate_notes(state.slices, features),
+        *shared_claim_notes(state),
         *ignored_group_notes(request.question.pods, state),
         *views.notes,
         *contradiction_notes(cluster.usage, uniform_config_drivers),
