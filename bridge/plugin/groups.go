@@ -31,6 +31,10 @@ const (
 	maxMembers = 513
 )
 
+// errTooLong becomes the condition of a group, so it has no numbers.
+var errTooLong = errors.New("the pods of the group are too long to be placed together: " +
+	"write less into their claims, containers, tolerations and node affinity, or make smaller groups")
+
 // groupCycle is the answer about a pod group, shared by its members for one run over them. The scheduler
 // makes a PodGroupCycleState for each run, of which this is a part.
 type groupCycle struct {
@@ -155,6 +159,10 @@ func newMember(group *groupCycle, place *placement) *cycle {
 func (pl *Drawbridge) askForGroup(ctx context.Context, pod *v1.Pod) *groupCycle {
 	group := &groupCycle{offered: map[types.UID]string{}, reserved: map[types.UID]string{}}
 	request, err := pl.groupRequest(pod)
+	if errors.Is(err, errTooLong) {
+		group.status = fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
+		return group
+	}
 	if err != nil {
 		group.status = fwk.AsStatus(err)
 		return group
@@ -244,9 +252,13 @@ func (pl *Drawbridge) groupRequest(pod *v1.Pod) (*sidecar.GroupRequest, error) {
 	if err != nil {
 		return nil, err
 	}
+	pods := waiting(members.UnscheduledPods())
+	if slices.ContainsFunc(pods, concerns) && sidecar.PodsBytes(pods) > sidecar.MaxPodsBytes {
+		return nil, errTooLong
+	}
 	request := &sidecar.GroupRequest{
 		Group:              reference(object),
-		Pods:               waiting(members.UnscheduledPods()),
+		Pods:               pods,
 		ClaimVersions:      map[string]string{},
 		NewestClaimVersion: pl.claims.newestVersion(),
 		Topology:           topology(object),

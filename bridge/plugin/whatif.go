@@ -13,7 +13,7 @@ import (
 	"drawbridge.internal/bridge/sidecar"
 )
 
-// maxRemoved bounds a request; the sidecar takes 8 MB.
+// maxRemoved bounds a request; the sidecar reads 32 MiB.
 const maxRemoved = 100_000
 
 // preemption is what a group's PodGroupPostFilter leaves for DefaultPreemption, which runs after it. That

@@ -147,8 +147,9 @@ func (c *Client) Costs(nodes []fwk.NodeInfo, pod PodRequests) []int64 {
 
 // PreFilter asks where a pod fits, and says what changed on the nodes.
 func (c *Client) PreFilter(ctx context.Context, request *PreFilterRequest) (*PreFilterAnswer, error) {
-	answer := &PreFilterAnswer{}
-	return answer, c.callInCycle(ctx, "prefilter", request, answer)
+	sent, answer := *request, &PreFilterAnswer{}
+	sent.Pod = project(request.Pod)
+	return answer, c.callInCycle(ctx, "prefilter", &sent, answer)
 }
 
 // Filter asks whether a pod fits on one node.
@@ -281,11 +282,13 @@ func (c *Client) post(ctx context.Context, point string, request request, answer
 	if deadline, ok := ctx.Deadline(); ok {
 		request.header().DeadlineMillis = max(1, time.Until(deadline).Milliseconds())
 	}
-	body, err := json.Marshal(request)
-	if err != nil {
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(false) // It would write some characters as six.
+	if err := encoder.Encode(request); err != nil {
 		return 0, err
 	}
-	posted, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://sidecar/v1/"+point, bytes.NewReader(body))
+	posted, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://sidecar/v1/"+point, bytes.NewReader(body.Bytes()))
 	if err != nil {
 		return 0, err
 	}

@@ -39,7 +39,7 @@ type PlacedMember struct {
 type GroupRequest struct {
 	Header
 	Group *GroupReference `json:"group"`
-	// Pods are all without a node.
+	// Pods are all without a node; they are sent as far as the sidecar reads them.
 	Pods []*v1.Pod `json:"pods"`
 	// Placed are the others.
 	Placed []PlacedMember `json:"placed,omitempty"`
@@ -80,8 +80,9 @@ type GroupAnswer struct {
 
 // Group asks where the pods of a group fit together, and says what changed on the nodes.
 func (c *Client) Group(ctx context.Context, request *GroupRequest) (*GroupAnswer, error) {
-	answer := &GroupAnswer{}
-	return answer, c.callInCycle(ctx, "group", request, answer)
+	sent, answer := *request, &GroupAnswer{}
+	sent.Pods = projectAll(request.Pods)
+	return answer, c.callInCycle(ctx, "group", &sent, answer)
 }
 
 // PreBindMember is PreBind for a member of a group, which waits for the other members.

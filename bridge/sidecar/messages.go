@@ -85,6 +85,7 @@ type helloAnswer struct {
 // PreFilterRequest asks where a pod fits.
 type PreFilterRequest struct {
 	Header
+	// Pod is sent as far as the sidecar reads it.
 	Pod *v1.Pod `json:"pod"`
 	// ClaimVersions has the resourceVersion of each of the pod's claims in the scheduler's cache.
 	ClaimVersions map[string]string `json:"claimVersions,omitempty"`

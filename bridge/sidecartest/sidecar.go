@@ -11,10 +11,11 @@ import (
 	"testing"
 )
 
-// Request is what arrived: the point, such as `prefilter`, and the body's members.
+// Request is what arrived: the point, such as `prefilter`, and the body's members and length.
 type Request struct {
 	Point string
 	Body  map[string]any
+	Bytes int
 }
 
 // Reply is an answer to one request. A nil Body is an empty object.
@@ -113,7 +114,7 @@ func (s *Sidecar) ServeHTTP(writer http.ResponseWriter, request *http.Request) {
 	text, _ := io.ReadAll(request.Body)
 	body := map[string]any{}
 	_ = json.Unmarshal(text, &body)
-	reply := s.reply(request.URL.Path[len("/v1/"):], body)
+	reply := s.reply(Request{Point: request.URL.Path[len("/v1/"):], Body: body, Bytes: len(text)})
 	if reply.Wait != nil {
 		select {
 		case <-reply.Wait:
@@ -131,10 +132,11 @@ func (s *Sidecar) ServeHTTP(writer http.ResponseWriter, request *http.Request) {
 	_ = json.NewEncoder(writer).Encode(reply.Body)
 }
 
-func (s *Sidecar) reply(point string, body map[string]any) Reply {
+func (s *Sidecar) reply(request Request) Reply {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.requests = append(s.requests, Request{Point: point, Body: body})
+	s.requests = append(s.requests, request)
+	point, body := request.Point, request.Body
 	var reply Reply
 	if scripted := s.replies[point]; len(scripted) > 0 {
 		reply = scripted[0]

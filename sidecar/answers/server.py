@@ -45,7 +45,7 @@ from sidecar.reports.metrics import SidecarMetrics
 BACKLOG: Final = 4096
 """Connections that wait to be accepted: the scheduler binds hundreds of pods at once."""
 MAX_REQUEST_BYTES: Final = 32 << 20
-"""A group has at most 512 pods, each with up to 64 kB."""
+"""The pods of a group have 4 MiB as protobuf writes them (MaxPodsBytes of the plugin), and names of pods and claims come on top."""
 KEEP_ALIVE_S: Final = 90.0
 
 _NUMBER: Final = re.compile("[0-9]{1,18}")

@@ -196,7 +196,7 @@ class PreFilterRequest(Request, frozen=True, kw_only=True):
     """POST /v1/prefilter: asks for the nodes that fit this pod.
 
     Attributes:
-        pod: All of it.
+        pod: The fields of it that are read here; `bridge/sidecar/pods.go` leaves out the others.
         claim_versions: `namespace/name` of each claim of the pod that the plugin's informer has to
             its resourceVersion; the sidecar waits until it has seen them, too.
         newest_claim_version: The newest resourceVersion of any claim that the plugin has seen: a
@@ -228,7 +228,7 @@ class GroupRequest(Request, frozen=True, kw_only=True):
 
     Attributes:
         group: The PodGroup.
-        pods: All of its pods without a node, whole, in the scheduler's order.
+        pods: All of its pods without a node, as for PreFilter, in the scheduler's order.
         placed: Its other pods.
         requests: UID of a pod to what NodeResourcesFit compares with the nodes; without one for each pod,
             what nodes have left does not count.

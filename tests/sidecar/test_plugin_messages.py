@@ -8,6 +8,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from kube.api.core import Pod
+from kube.api.meta import decode, encode
 from sidecar.model.protocol import (
     FilterRequest,
     GroupRequest,
@@ -37,6 +39,26 @@ NOT_READ: Final = frozenset({"pod", "pods"})
 UNUSED: Final = frozenset({("unreserve", ".podNamespace"), ("unreserve", ".podName")})
 """Fields that the plugin has for several points, and the sidecar does not need at these."""
 
+NOT_SENT: Final = (
+    ".metadata.generateName",
+    ".metadata.resourceVersion",
+    ".metadata.generation",
+    ".metadata.labels",
+    ".metadata.finalizers",
+    ".metadata.annotations.kubectl",
+    ".metadata.annotations.drawbridge.internal/signature",
+    ".metadata.ownerReferences[1]",
+    ".spec.hostNetwork",
+    ".spec.runtimeClassName",
+    ".spec.terminationGracePeriodSeconds",
+    ".spec.activeDeadlineSeconds",
+    ".spec.affinity.podAntiAffinity",
+    ".spec.containers[0].env",
+    ".spec.containers[0].securityContext",
+    ".status.conditions",
+)
+"""Fields of `kube.api.core.Pod` that the plugin leaves out. The second owner is the first that is sent."""
+
 
 def paths(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Return the leaves of a JSON document with their paths."""
@@ -65,3 +87,15 @@ def test_what_the_plugin_writes_is_read(point: str) -> None:
         for path, value in paths(REQUESTS[point])
         if leaves.get(path, "not read") != value and (point, path) not in UNUSED
     ]
+
+
+def test_of_a_pod_the_plugin_sends_what_is_read() -> None:
+    """What is left out is read of pods for the webhook and the commands; no decision of the sidecar depends on it."""
+    whole, sent = (
+        json.loads(encode(decode((FILE.parent / f"{name}_pod.json").read_bytes(), Pod)))
+        for name in ("whole", "sent")
+    )
+
+    left_out = dict(paths(whole)).keys() - dict(paths(sent)).keys()
+    assert {path for path in left_out if not path.startswith(NOT_SENT)} == set()
+    assert all(any(path.startswith(prefix) for path in left_out) for prefix in NOT_SENT)
