@@ -29,8 +29,8 @@ const (
 	// refused with "resource temporarily unavailable".
 	maxConnections     = 1024
 	maxIdleConnections = 64
-	// A member of a group holds a connection while it waits for the others, for minutes where one of them
-	// waits for its volumes. As many as the listener's backlog holds.
+	// A member of a group that waits for the others has a connection for two seconds at a time, and those of one
+	// namespace have 512 at a time (sidecar/writes/group_waits.py). As many as the listener's backlog holds.
 	maxWaitingConnections = 4096
 	// Between two greetings while the process waits for its sidecar to lead, which is part of a failover.
 	greetingPause = 250 * time.Millisecond
@@ -178,12 +178,8 @@ func (c *Client) Wake(ctx context.Context, request *WakeRequest) (*WakeAnswer, e
 
 // PreBind has the allocations of a reserved pod written.
 func (c *Client) PreBind(ctx context.Context, request *PodRequest) (*VerdictAnswer, error) {
-	return c.preBind(ctx, request, c.config.BindTimeout)
-}
-
-func (c *Client) preBind(ctx context.Context, request *PodRequest, timeout time.Duration) (*VerdictAnswer, error) {
 	answer := &VerdictAnswer{}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.config.BindTimeout)
 	defer cancel()
 	return answer, c.call(ctx, preBind, request, answer)
 }

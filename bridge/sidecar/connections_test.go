@@ -2,6 +2,7 @@ package sidecar_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"testing"
@@ -62,25 +63,70 @@ func TestBindingsThatWaitHoldUpNoOtherCall(t *testing.T) {
 func TestMembersThatWaitForTheirGroupHoldUpNoOtherPod(t *testing.T) {
 	server := sidecartest.Start(t)
 	server.Decide("prebind", func(body map[string]any) sidecartest.Reply {
-		if body["podUID"] == "single" {
-			return sidecartest.Reply{}
+		if body["podUID"] == "waits" {
+			return sidecartest.Reply{Body: map[string]any{"verdict": "wait", "retryMillis": 100}}
 		}
-		return sidecartest.Reply{Wait: make(chan struct{})}
+		return sidecartest.Reply{Body: map[string]any{"verdict": "ok"}}
 	})
 	client := greeted(t, server)
 	client.LimitBindings(2)
 	ctx, cancel := context.WithCancel(t.Context())
 	var members sync.WaitGroup
-	for range 3 {
-		members.Go(func() { _, _ = client.PreBindMember(ctx, &sidecar.PodRequest{PodUID: "member"}) })
+	for range 50 {
+		members.Go(func() {
+			if _, err := client.PreBindMember(ctx, &sidecar.PodRequest{PodUID: "waits"}); !errors.Is(err, context.Canceled) {
+				t.Errorf("ended with %v", err)
+			}
+		})
 	}
 	defer members.Wait()
 	defer cancel()
-	for len(server.Requests("prebind")) < 2 {
+	for len(server.Requests("prebind")) < 50 {
 		time.Sleep(time.Millisecond)
 	}
 
-	_, err := client.PreBind(t.Context(), &sidecar.PodRequest{PodUID: "single"})
+	for name, bind := range map[string]func(context.Context, *sidecar.PodRequest) (*sidecar.VerdictAnswer, error){
+		"a pod by itself": client.PreBind, "a member of another group": client.PreBindMember,
+	} {
+		answer, err := bind(t.Context(), &sidecar.PodRequest{PodUID: "other"})
+		if err != nil || answer.Verdict != sidecar.OK {
+			t.Errorf("%s: %v, %v", name, answer, err)
+		}
+	}
+}
+
+func TestAMemberAsksAgainAfterThePauseThatTheSidecarNames(t *testing.T) {
+	server := sidecartest.Start(t)
+	client := greeted(t, server)
+	wait := sidecartest.Reply{Body: map[string]any{"verdict": "wait", "retryMillis": 200}}
+	server.Say("prebind", wait, wait, sidecartest.Reply{Body: map[string]any{"verdict": "unschedulable", "message": "gone"}})
+	began := time.Now()
+
+	answer, err := client.PreBindMember(t.Context(), &sidecar.PodRequest{PodUID: "member"})
 
 	must(t, err)
+	if answer.Verdict != sidecar.Unschedulable || answer.Message != "gone" {
+		t.Errorf("answered %v", answer)
+	}
+	if took := time.Since(began); took < 200*time.Millisecond {
+		t.Errorf("asked three times in %s", took)
+	}
+}
+
+func TestAMemberAsksNoLongerThanTheGroupMayTake(t *testing.T) {
+	server := sidecartest.Start(t)
+	server.Say("prebind", sidecartest.Reply{})
+	client := sidecar.NewClient(sidecar.Config{
+		Socket: server.Socket, CallTimeout: patience, BindTimeout: 100 * time.Millisecond, MemberWait: 200 * time.Millisecond,
+		Heartbeat: patience,
+	}, "me")
+	client.Greet(t.Context())
+	server.Say("prebind", sidecartest.Reply{Body: map[string]any{"verdict": "wait", "retryMillis": 60_000}})
+
+	_, err := client.PreBindMember(t.Context(), &sidecar.PodRequest{PodUID: "member"})
+
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("ended with %v", err)
+	}
+	must(t, ask(t, client))
 }

@@ -2,6 +2,9 @@ package sidecar
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -85,10 +88,24 @@ func (c *Client) Group(ctx context.Context, request *GroupRequest) (*GroupAnswer
 	return answer, c.callInCycle(ctx, "group", &sent, answer)
 }
 
-// PreBindMember is PreBind for a member of a group, which waits for the other members.
+// PreBindMember is PreBind for a member of a group, which waits for the other members, for minutes where one of them
+// waits for its volumes. It asks again and again, so that it has a connection for a part of that time only.
 func (c *Client) PreBindMember(ctx context.Context, request *PodRequest) (*VerdictAnswer, error) {
 	request.isMember = true
-	return c.preBind(ctx, request, c.config.BindTimeout+c.config.MemberWait)
+	ctx, cancel := context.WithTimeout(ctx, c.config.BindTimeout+c.config.MemberWait)
+	defer cancel()
+	for {
+		answer := &VerdictAnswer{}
+		if err := c.call(ctx, preBind, request, answer); err != nil || answer.Verdict != Wait {
+			return answer, err
+		}
+		pause := time.Duration(max(0, answer.RetryMillis)) * time.Millisecond
+		select {
+		case <-ctx.Done():
+			return answer, fmt.Errorf("%s: %w", preBind, ctx.Err())
+		case <-time.After(pause/2 + rand.N(pause/2+1)): // Members that came together ask one after the other.
+		}
+	}
 }
 
 // ReserveMember takes note of a reservation for a member of a group; no call. A reservation of the same

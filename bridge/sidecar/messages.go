@@ -171,6 +171,8 @@ type VerdictAnswer struct {
 	Answer
 	Verdict Verdict `json:"verdict"`
 	Code    string  `json:"code"`
+	// RetryMillis is the time after which to ask again, with Wait in PreBind.
+	RetryMillis int64 `json:"retryMillis"`
 }
 
 // WakeRequest asks which pods that were turned away could be placed now.

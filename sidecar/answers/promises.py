@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kube.api.core import Pod
 from kube.logs import get_logger
-from sidecar.model.protocol import HelloRequest, Request, Reservation
+from sidecar.model.protocol import HelloRequest, Request, Reservation, UnreserveRequest
 from sidecar.model.rejections import Code, Rejection, failed_rejection
 from sidecar.model.reservations import Difference, Reservations, accept, finish, greet
 from sidecar.plan.placement import Placement
@@ -60,6 +60,11 @@ class Promises:
     def has_news(self, request: Request) -> bool:
         """Return True if a request has reservations that have not arrived before."""
         return accept(self.reservations, request)[0] is not self.reservations
+
+    def was_tried_again(self, request: UnreserveRequest) -> bool:
+        """Return True if a later reservation of the pod is in force than the one that is given up."""
+        reservation = self.reservations.by_pod.get(request.pod_uid)
+        return bool(reservation and request.number and reservation.number > request.number)
 
     def greet(self, request: HelloRequest) -> Difference:
         """Take over the reservations of a scheduler."""

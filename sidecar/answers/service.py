@@ -60,7 +60,8 @@ from sidecar.reports.metrics import SidecarMetrics
 from sidecar.state.pod_room import PodRoom
 from sidecar.state.state import ClusterState
 from sidecar.writes.binder import Binder
-from sidecar.writes.group_commits import GroupCommits, Member
+from sidecar.writes.group_commits import GroupCommits
+from sidecar.writes.group_waits import Member, StillWaiting
 
 REST_PER_PLAN: Final = 4
 """Times as long as a plan of the waiting pods took is the rest after it: pods that are scheduled wait for
@@ -347,9 +348,12 @@ class Service:
         )
 
     async def prebind(self, request: PreBindRequest) -> VerdictAnswer:
-        """Write the allocations of a reserved pod."""
+        """Write the allocations of a reserved pod, or say that it waits for others of its group."""
         await self._intake.accept_in_turn(request)
-        rejection = await self._bind(request)
+        wait = self.commits.wait_of(request.pod_uid)
+        rejection = await (self._bind(request) if wait is None else wait)
+        if isinstance(rejection, StillWaiting):
+            return replace(self._answer(Verdict.WAIT), retry_millis=rejection.pause_millis)
         if rejection is not None:
             return self._answer(rejection.verdict, rejection.code, rejection.message)
         if request.pod_uid in self.reservations.by_pod:
@@ -359,7 +363,7 @@ class Service:
     async def unreserve(self, request: UnreserveRequest) -> VerdictAnswer:
         """Take back a pod's promise and the writes for it."""
         await self._intake.accept_in_turn(request)
-        if self._was_tried_again(request):
+        if self._promises.was_tried_again(request):
             return self._answer(Verdict.OK)
         reservation = self.reservations.by_pod.get(request.pod_uid)
         if reservation is not None:
@@ -367,18 +371,13 @@ class Service:
             self._promises.end(self._promises.accept(given_up))
         await self.commits.commit_ended(request.pod_uid)
         pod = self._pods.find(request.pod_uid)
-        is_over = self._was_tried_again(request) or self._pods.is_bound(request.pod_uid)
+        is_over = self._promises.was_tried_again(request) or self._pods.is_bound(request.pod_uid)
         if pod is not None and not is_over:
             # A pod whose PreBind succeeded may be bound, whatever the scheduler was told.
             deallocate = request.pod_uid not in self._written
             for claim in self._pods.claims_of(pod):
                 await self.commits.release(request.pod_uid, claim, deallocate=deallocate)
         return self._answer(Verdict.OK)
-
-    def _was_tried_again(self, request: UnreserveRequest) -> bool:
-        """Return True if a later reservation of the pod is in force than the one that is given up."""
-        reservation = self.reservations.by_pod.get(request.pod_uid)
-        return bool(reservation and request.number and reservation.number > request.number)
 
     async def postfilter(self, request: PostFilterRequest) -> VerdictAnswer:
         """Release a claim of the pod's own that keeps it from nodes, or wait for a release that helps it."""
@@ -453,7 +452,7 @@ class Service:
 
     # --- writing ----------------------------------------------------------------------------------
 
-    async def _bind(self, request: PreBindRequest) -> Rejection | None:
+    async def _bind(self, request: PreBindRequest) -> Rejection | StillWaiting | None:
         uid = request.pod_uid
         rejection = self._promises.rejection(uid)
         if rejection is not None:

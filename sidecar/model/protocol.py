@@ -51,7 +51,8 @@ class Verdict(StrEnum):
     CONTINUE = "continue"
     """PostFilter: nothing was released; preemption may look for victims."""
     WAIT = "wait"
-    """PostFilter: devices of pods that are gone are being released; no further victim."""
+    """PostFilter: devices of pods that are gone are being released; no further victim. PreBind: others of the
+    group are waited for; ask again after `retryMillis`."""
     RELEASED = "released"
     """PostFilter: a claim of the pod was deallocated; its event wakes the pod."""
     RETRY = "retry"
@@ -469,10 +470,15 @@ class FilterAnswer(Answer, frozen=True, kw_only=True):
 
 
 class VerdictAnswer(Answer, frozen=True, kw_only=True):
-    """The answer to prebind (OK, UNSCHEDULABLE, ERROR) and postfilter (CONTINUE, WAIT, RELEASED, RETRY)."""
+    """The answer to prebind (OK, UNSCHEDULABLE, WAIT, ERROR) and postfilter (CONTINUE, WAIT, RELEASED, RETRY).
+
+    Attributes:
+        retry_millis: The time after which to ask again, with WAIT of prebind.
+    """
 
     verdict: Verdict
     code: str = ""
+    retry_millis: int = 0
 
 
 class WakeAnswer(Answer, frozen=True, kw_only=True):

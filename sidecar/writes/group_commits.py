@@ -2,14 +2,15 @@
 
 `commit.group_barrier` decides who waits, and `commit.group_steps` what is checked and taken back; here it is
 done. The pod with which a group is complete has the claims of all written; the others wait for it. A pod
-that waits holds neither a turn of decisions nor one of writes.
+that waits holds neither a turn of decisions nor one of writes, and a call for it only for a moment: a pod waits
+between the calls, too, until its reservation ends.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -35,6 +36,7 @@ from sidecar.plan.pod_claims import claim_names
 from sidecar.state.group_members import is_placed
 from sidecar.state.state import ClusterState
 from sidecar.writes.binder import Binder
+from sidecar.writes.group_waits import Member, Place, StillWaiting, Waits
 from sidecar.writes.take_backs import TakeBacks
 
 TAKE_BACK_INTERVAL_S: Final = 1.0
@@ -50,36 +52,6 @@ INTERRUPTED: Final = failed_rejection(
 )
 
 log = get_logger()
-
-
-class Member(NamedTuple):
-    """A pod of a group that is to be bound.
-
-    Attributes:
-        node: The name of the node that was reserved for it.
-    """
-
-    uid: str
-    node: str
-    claims: tuple[ConsumedClaim, ...]
-
-
-class _Place:
-    """A pod's place before the barrier."""
-
-    def __init__(self, member: Member) -> None:
-        self.member = member
-        self.rejection: Rejection | None = None
-        self.is_over = False
-        # The latest time to decide again; None if only a change decides.
-        self.until_s: float | None = None
-        self.wake = asyncio.Event()
-
-    def end(self, rejection: Rejection | None) -> None:
-        """End the wait with a verdict; the first one counts."""
-        if not self.is_over:
-            self.is_over, self.rejection = True, rejection
-            self.wake.set()
 
 
 class GroupCommits:
@@ -109,8 +81,9 @@ class GroupCommits:
         self._gone: dict[str, frozenset[str]] = {}
         # By UID of the pod.
         self._group_of: dict[str, str] = {}
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, Place] = {}
         self._commits: dict[str, asyncio.Event] = {}
+        self._waits = Waits()
         self._take_backs = TakeBacks(
             binder, lambda take_back: self._used(take_back.name, take_back.pods)
         )
@@ -150,7 +123,7 @@ class GroupCommits:
     def forget(self, uid: str) -> None:
         """Forget a pod that was unreserved, bound or deleted."""
         group_uid = self._group_of.get(uid)
-        place = self._places.get(uid)
+        place = self._places.pop(uid, None)
         if place is not None:
             place.end(UNRESERVED)
         if group_uid is not None:
@@ -188,38 +161,51 @@ class GroupCommits:
 
     # --- binding ----------------------------------------------------------------------------------
 
-    async def bind(self, member: Member) -> Rejection | None:
+    async def bind(self, member: Member) -> Rejection | StillWaiting | None:
         """Have the claims of a pod written together with those of its group.
+
+        A further call for the same reservation is about the same wait.
 
         Returns:
             The reason why the pod must not be bound now; None if it may be.
         """
         uid = member.uid
         group_uid = self._group_of.get(uid)
-        if group_uid is None:
-            return UNRESERVED
-        before = self._places.get(uid)
-        if before is not None:
-            before.end(UNRESERVED)
-        place = self._places[uid] = _Place(member)
+        if uid not in self._places:
+            if group_uid is None:
+                return UNRESERVED
+            place = Place(member, self._references[group_uid].namespace)
+            self._places[uid] = place
+            self._waits.begin(place, self._wait(group_uid, place))
+        return await self._waits.hold(self._places[uid])
+
+    def wait_of(self, uid: str) -> Coroutine[None, None, Rejection | StillWaiting | None] | None:
+        """Return a further call of `bind` for the present reservation of a pod; None before the first."""
+        place = self._places.get(uid)
+        return None if place is None else self._waits.hold(place)
+
+    async def _wait(self, group_uid: str, place: Place) -> None:
+        """Take a pod through the barrier, and perhaps its group through the commit."""
+        uid = place.member.uid
         try:
             # A scheduler that has just begun knows nothing of the commit of an attempt before.
             await self.commit_ended(uid)
-            if not place.is_over and uid not in self._group_of:
-                place.end(UNRESERVED)  # That commit failed, and took this reservation along.
             if not place.is_over:
-                barrier = self._barriers[group_uid]
-                self._put(group_uid, group_barrier.arrive(barrier, uid, self._clock()))
+                if uid not in self._group_of:
+                    place.end(UNRESERVED)  # That commit failed, and took this reservation along.
+                else:
+                    barrier = self._barriers[group_uid]
+                    self._put(group_uid, group_barrier.arrive(barrier, uid, self._clock()))
             while not place.is_over:
                 await self._advance(group_uid, uid, place)
-        finally:
-            if self._places.get(uid) is place:
-                del self._places[uid]
-                if not place.is_over:  # Cancelled.
-                    self.forget(uid)
-        return place.rejection
+        except Exception:
+            log.exception("group.failed", pod=uid)
+            place.end(INTERRUPTED)
+            if self._places.get(uid) is place and uid in self._group_of:
+                self._drop(group_uid, {uid})
+                self._wake(group_uid)
 
-    async def _advance(self, group_uid: str, uid: str, place: _Place) -> None:
+    async def _advance(self, group_uid: str, uid: str, place: Place) -> None:
         """Take the next action for a pod that has arrived, or wait until that may have changed."""
         reference = self._references[group_uid]
         barrier, bound = self._current(reference), self._bound(reference)

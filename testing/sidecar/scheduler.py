@@ -1,5 +1,6 @@
 """A scheduler plugin as the sidecar sees it, and a sidecar beside a fake API server."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -143,9 +144,12 @@ class FakeScheduler:
         reservation = self.reservations[pod["metadata"]["uid"]]
         others = {"number", "group"}
         fields = {name: value for name, value in reservation.items() if name not in others}
-        status, answer = await self.call("prebind", **fields)
-        assert status == 200, answer
-        return answer
+        while True:
+            status, answer = await self.call("prebind", **fields)
+            assert status == 200, answer
+            if answer["verdict"] != "wait":
+                return answer
+            await asyncio.sleep(answer["retryMillis"] / 1000)
 
     async def unreserve(self, pod: Document) -> Document:
         """Give up a pod."""

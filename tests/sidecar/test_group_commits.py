@@ -15,8 +15,7 @@ from sidecar.commit import group_barrier
 from sidecar.commit.group_steps import TakeBack
 from sidecar.commit.writes import Consumer
 from sidecar.model.settings import SidecarSettings
-from sidecar.writes import group_commits
-from sidecar.writes.group_commits import Member
+from sidecar.writes import group_commits, group_waits
 from testing.allocation.builders import DRIVER
 from testing.documents import Document
 from testing.fake_api_server import Call, FakeApiServer, until
@@ -50,6 +49,19 @@ class Story(NamedTuple):
 
     def begin(self, name: str) -> "asyncio.Task[Document]":
         return asyncio.ensure_future(self.scheduler.prebind(self.pods[name]))
+
+    async def ask(self, name: str) -> Document:
+        """Return the answer of one call about a pod."""
+        uid = self.uid(name)
+        fields = {"podUID": uid, "podNamespace": "default", "podName": name, "node": "node-1"}
+        status, answer = await self.scheduler.call("prebind", **fields)
+        assert status == 200, answer
+        return answer
+
+    def is_waiting(self, name: str) -> bool:
+        """Return True if a pod waits for the others."""
+        assert self.sidecar.service is not None
+        return self.sidecar.service.commits.is_waiting(self.uid(name))
 
     async def arrive(self, *names: str) -> "list[asyncio.Task[Document]]":
         """Begin the Binding of pods that wait."""
@@ -591,20 +603,95 @@ async def test_a_sidecar_that_loses_its_lease_while_pods_wait_writes_nothing(
         assert not [call for call in story.server.calls if call.method == "PATCH"]
 
 
-async def test_a_call_that_is_cancelled_waits_no_more(tmp_path: Path) -> None:
+async def test_a_pod_waits_between_its_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that is held for minutes would hold a connection of the scheduler for as long."""
+    monkeypatch.setattr(group_waits, "HOLD_S", NOTHING_YET_S)
+    async with group_of_three(tmp_path) as story:
+        story.reserve()
+        for name in ("a", "b", "a"):
+            answer = await story.ask(name)
+            assert answer["verdict"] == "wait"
+            assert 0 < answer["retryMillis"] < 1000
+        assert story.is_waiting("a")
+        assert not story.allocated()
+
+        answer = await story.begin("c")
+
+        assert answer["verdict"] == "ok"
+        assert story.allocated() == "abc"
+        # Also twice, since an answer may be lost.
+        for name in ("a", "b", "a"):
+            assert (await story.ask(name))["verdict"] == "ok"
+
+
+async def test_claims_are_written_whether_somebody_asks_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_waits, "MAX_HELD", 0)
+    async with group_of_three(tmp_path) as story:
+        story.reserve()
+        story.server.fail(403, matches=patches_of("b"))
+
+        answers = [await story.ask(name) for name in MEMBERS]
+
+        assert verdicts(answers) == {("wait", "")}
+        await until(lambda: not story.is_waiting("a"))
+        answers = await asyncio.gather(*map(story.begin, MEMBERS))
+        assert verdicts(answers) == {("unschedulable", "devicesGone")}
+
+
+async def test_the_wait_between_calls_ends_with_the_reservation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_waits, "HOLD_S", NOTHING_YET_S)
     async with group_of_three(tmp_path) as story:
         story.reserve(min_count=2)
-        assert story.sidecar.service is not None
-        commits = story.sidecar.service.commits
         waiting = await story.arrive("a")
-        call = asyncio.ensure_future(commits.bind(Member(story.uid("b"), "node-1", ())))
-        await until(lambda: commits.is_waiting(story.uid("b")))
+        assert (await story.ask("b"))["verdict"] == "wait"
 
-        call.cancel()
+        await story.scheduler.unreserve(story.pods["b"])
 
-        await until(lambda: not commits.is_waiting(story.uid("b")))
+        assert not story.is_waiting("b")
         answers = await asyncio.gather(*waiting, story.begin("c"))
         assert verdicts(answers) == {("ok", "")}
+
+
+async def test_the_calls_of_one_namespace_are_not_all_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_waits, "MAX_HELD", 1)
+    other = {"uid": "uid-other", "namespace": "other", "name": "other", "minCount": 2}
+    async with group_of_three(tmp_path) as story:
+        story.reserve()
+        launcher = put_pod(story.server, "launcher", schedulingGroup={"podGroupName": "other"})
+        await until(lambda: story.sidecar.state.groups.find("uid-launcher") is not None)
+        story.scheduler.reserve(launcher, "node-1", group=other)
+        story.pods["launcher"] = launcher
+        waiting = await story.arrive("a")
+
+        assert (await story.ask("b"))["verdict"] == "wait"
+
+        held = asyncio.ensure_future(story.ask("launcher"))
+        await until(partial(story.is_waiting, "launcher"))
+        await asyncio.sleep(NOTHING_YET_S)
+        assert not held.done()
+        answers = await asyncio.gather(*waiting, story.begin("b"), story.begin("c"))
+        assert verdicts(answers) == {("ok", "")}
+        await story.scheduler.unreserve(launcher)
+        assert (await held)["code"] == "podUnknown"
+
+
+async def test_of_many_that_wait_each_asks_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_waits, "MAX_HELD", 0)
+    async with group_of_three(tmp_path) as story:
+        story.reserve()
+        alone, beside = await story.ask("a"), await story.ask("b")
+
+        assert beside["retryMillis"] == 2 * alone["retryMillis"]
 
 
 async def test_pods_of_a_basic_group_wait_for_nobody(tmp_path: Path) -> None:

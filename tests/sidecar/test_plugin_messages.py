@@ -90,7 +90,7 @@ def test_what_the_plugin_writes_is_read(point: str) -> None:
 
 
 def test_of_a_pod_the_plugin_sends_what_is_read() -> None:
-    """What is left out is read of pods for the webhook and the commands; no decision of the sidecar depends on it."""
+    """The webhook and the commands read more; no decision of the sidecar depends on it."""
     whole, sent = (
         json.loads(encode(decode((FILE.parent / f"{name}_pod.json").read_bytes(), Pod)))
         for name in ("whole", "sent")
