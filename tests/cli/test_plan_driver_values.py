@@ -68,6 +68,32 @@ def test_hamis_driver_finds_the_libraries_of_the_operators_driver(
     assert f"#   {root}{tolerations} {SELECTOR}\n" in prepare(tmp_path)
 
 
+@pytest.mark.parametrize("is_switched", [False, True])
+@pytest.mark.parametrize(
+    "values", [("true", "pre-installed"), ("pre-installed",) * 2, ("true",) * 2]
+)
+def test_nodes_with_the_gpu_driver_in_another_place_are_held(
+    tmp_path: Path, values: tuple[str, str], *, is_switched: bool
+) -> None:
+    """Hold nodes with nothing below the one nvidiaDriverRoot of the chart."""
+    nodes = [
+        gpu_node(f"gpu-{number}", {"nvidia.com/gpu.deploy.driver": value})
+        for number, value in enumerate(values)
+    ]
+    if is_switched:
+        nodes[0] = node("gpu-0", {}, {**nodes[0]["metadata"]["labels"], NVIDIA_LABEL: "true"}, {})
+
+    plan = planned(tmp_path, [*nodes, daemon_set("nvidia-device-plugin")])
+
+    held = {entry["object"]: entry for entry in plan["held"]}
+    if len(set(values)) == 1:
+        assert held == {}
+    else:
+        assert list(held) == ["Node//gpu-1"]
+        assert "gpu-0 has it from the GPU Operator's container" in held["Node//gpu-1"]["reason"]
+        assert "gpu-1" not in [entry["name"] for wave in plan["waves"] for entry in wave["nodes"]]
+
+
 def test_googles_driver_comes_to_nodes_without_the_label_of_its_chart(tmp_path: Path) -> None:
     """Its chart has an affinity beside the node selector, so a switched node had no driver."""
     taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}

@@ -9,15 +9,22 @@ kubernetes-sigs/dra-driver-nvidia-gpu (kubeletPlugin.affinity) and of Project-HA
 guide of the former, and GKE's of dynamic resource allocation (nvidiaDriverRoot by image type).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from answers.model.views import decode_view
+from findings.text import join_names
 from kube.api.core import Taint, Toleration
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import list_at, text_map
-from migration.plan.facts.vendors import GPU_PRESENT, HAMI_DRIVER, NVIDIA, OPERATOR_PREFIX
-from migration.plan.model.plan import DriverValues, PlannedNode
+from migration.plan.facts.vendors import (
+    GPU_PRESENT,
+    HAMI_DRIVER,
+    NVIDIA,
+    OPERATOR_PREFIX,
+    driver_label,
+)
+from migration.plan.model.plan import DriverValues, Held, PlannedNode
 from translation.cluster.node_taints import tolerates
 
 _OWN_TAINTS: Final = "node.kubernetes.io/"
@@ -46,6 +53,19 @@ _GKE_ROOT: Final = "/home/kubernetes/bin/nvidia"
 """The directory of GKE's GPU driver on Container-Optimized OS; those of other images are above."""
 _ROOT_DRIVERS: Final = frozenset({NVIDIA, HAMI_DRIVER})
 """The drivers with the root of the GPU driver among the values of their chart."""
+_GPU_DRIVER: Final = f"{OPERATOR_PREFIX}driver"
+_PREINSTALLED: Final = "pre-installed"
+"""The value of this label on nodes with a GPU driver in their image.
+
+Source: the release notes of the GPU Operator (its driver container disables itself on such a node by this label)."""
+_OTHER_ROOT: Final = (
+    f"its GPU driver is in its image ({_GPU_DRIVER}={_PREINSTALLED}), and {{}} {{}} it from the GPU Operator's container, below "
+    "/run/nvidia/driver; the chart of {} has one nvidiaDriverRoot for all its nodes, so its pods would wait for a GPU driver here"
+)
+_ONE_ROOT: Final = (
+    f"take the GPU driver out of its image, set {_GPU_DRIVER}=true, so that the Operator gives it one as well, and plan again from "
+    "a new snapshot; or leave the node as it is"
+)
 
 
 def read_driver_values(
@@ -70,6 +90,37 @@ def read_driver_values(
     return {driver: entry for driver, entry in values.items() if entry != DriverValues()}
 
 
+def held_by_roots(
+    nodes: Iterable[PlannedNode], objects: Iterable[SourceObject], held_objects: Collection[str]
+) -> Iterator[Held]:
+    """Yield the nodes with the GPU driver in their image, beside others of their DRA driver with one in a container.
+
+    Args:
+        nodes: The nodes that could be switched.
+        objects: The cluster's objects.
+        held_objects: The objects that are held for other reasons, as `Node//name`.
+    """
+    labels_of = {
+        source.name: text_map(source.document, "metadata", "labels")
+        for source in objects
+        if (source.api_version, source.kind) == ("v1", "Node")
+    }
+    free = [node for node in nodes if f"Node//{node.name}" not in held_objects]
+    for driver in sorted(_ROOT_DRIVERS):
+        key, value = driver_label(driver)
+        own = {node.name for node in free if driver in node.devices}
+        deployed = sorted(
+            name
+            for name, labels in labels_of.items()
+            if labels.get(_GPU_DRIVER) == "true" and (name in own or labels.get(key) == value)
+        )
+        for name in sorted(own) if deployed else ():
+            if labels_of.get(name, {}).get(_GPU_DRIVER) == _PREINSTALLED:
+                verb = "have" if len(deployed) > 1 else "has"
+                reason = _OTHER_ROOT.format(join_names(deployed), verb, driver)
+                yield Held(object=f"Node//{name}", reason=reason, fix=_ONE_ROOT)
+
+
 def _values(driver: str, nodes: Mapping[str, Mapping[str, Any]]) -> DriverValues:
     """Return the values for a driver; its nodes are given as name to document."""
     defaults = _DEFAULTS.get(driver, ())
@@ -80,11 +131,10 @@ def _values(driver: str, nodes: Mapping[str, Mapping[str, Any]]) -> DriverValues
     if len(taints) > _MAX_TAINTS:
         tolerations = (_ALL,)
     labels_of = {name: text_map(node, "metadata", "labels") for name, node in nodes.items()}
-    deployed = f"{OPERATOR_PREFIX}driver"
     required = _REQUIRED.get(driver, {}).items()
     return DriverValues(
         tolerations=tolerations,
-        has_operator_driver=any(labels.get(deployed) == "true" for labels in labels_of.values()),
+        has_operator_driver=any(labels.get(_GPU_DRIVER) == "true" for labels in labels_of.values()),
         unlabelled_nodes=tuple(
             name
             for name, labels in sorted(labels_of.items())

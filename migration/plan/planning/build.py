@@ -31,7 +31,7 @@ from migration.plan.facts.device_plugins import (
     held_unknown_devices,
 )
 from migration.plan.facts.driver_nodes import read_class_nodes, read_driver_nodes
-from migration.plan.facts.driver_values import read_driver_values
+from migration.plan.facts.driver_values import held_by_roots, read_driver_values
 from migration.plan.facts.environment import KUSTOMIZE, guard_annotations, pool_of, with_environment
 from migration.plan.facts.kept_away import kept_away
 from migration.plan.facts.quota_files import (
@@ -147,8 +147,10 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     candidates, blocked = _candidates(prepared, question, operator, plugins)
     live_nodes = prepared.live_nodes
     blocked += held_by_pods(candidates, prepared.cluster, live_nodes, prepared.evidence)
-    blocked += held_by_daemon_sets(candidates)
-    blocked += held_unavailable(candidates, question.objects, prepared.doubled_nodes)
+    blocked += (
+        *held_by_daemon_sets(candidates),
+        *held_unavailable(candidates, question.objects, prepared.doubled_nodes),
+    )
     unknown = prepared.cluster.unknown_devices.items()
     blocked += held_unknown_devices(
         {name: keys for name, keys in unknown if name not in prepared.doubled_nodes}
@@ -161,6 +163,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     blocked += held_unused(
         chart_names, gpu_nodes(prepared.objects, question.profiles), question.profiles
     )
+    blocked += held_by_roots(planned_nodes, prepared.objects, {entry.object for entry in blocked})
     names = {entry.object for entry in blocked}
     work, keys = prepared.work, pod_keys(prepared.groups)
     candidates = [
