@@ -210,22 +210,22 @@ class _Decision:
         self, question: GroupQuestion
     ) -> GroupPlan | GroupDoesNotFit | GroupUndecided | Rejection:
         """Search, and keep a search that ended without an answer."""
-        uid, cluster = self._request.group.uid, self._snapshot.cluster
+        group, cluster = self._request.group, self._snapshot.cluster
         searches, budget = self._attempt.searches, self._attempt.budget
         if searches is None:
             return GroupSearch(cluster, question).decide(budget)
         assumed = (self._assumption.released, self._assumption.allocated)
         key = SearchKey(self._attempt.version, question, assumed)
-        search, budget = searches.take(uid, cluster, key), searches.budget(uid, budget)
+        search, budget = searches.take(group.uid, cluster, key), searches.budget(group.uid, budget)
         try:
             outcome = search.decide(budget)
         except BudgetSpent:
-            if searches.shorten(uid, budget):
+            if searches.shorten(group, budget):
                 raise
             return self._by_victims(Code.BUDGET_EXHAUSTED, TOO_SLOW)
         is_undecided = isinstance(outcome, GroupUndecided) and not outcome.is_final
         if is_undecided and outcome.steps < MAX_STEPS:
-            searches.keep(uid, cluster, key, search)
+            searches.keep(group, cluster, key, search)
             return unfinished(SEARCHING)
         return outcome
 
