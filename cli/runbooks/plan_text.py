@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from cli.output.layout import Row, drop_repeated_labels, fit_names, format_rows, format_table
 from findings.text import count_text, join_names, printable, reference_text
 from migration.cluster.remaining import remaining_texts
+from migration.plan.facts.environment import stopped_texts
 from migration.plan.model.plan import Held, Plan, Wave
 
 _NAMES: Final = ("NODES", "NAMESPACES")
@@ -44,6 +45,7 @@ def format_plan(plan: Plan, width: int, table_width: int = 0) -> str:
         Row(label="note", text=f"wave {', '.join(waves)}: {note}")
         for note, waves in waves_of.items()
     ]
+    rows += [Row(label="stops", text=text) for text in stopped_texts(plan)]
     rows += [Row(label="kept", text=text) for text in remaining_texts(plan.remaining)]
     rows += _held_rows(plan.held)
     if not plan.waves:

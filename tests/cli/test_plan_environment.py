@@ -257,6 +257,12 @@ def test_what_gitops_would_take_back_is_named(
     assert f"Namespace/team is {verb} {manager}" in notes(plan)
     states = {name: state for state, name, text in before(tmp_path, cluster) if manager in text}
     assert dict.fromkeys(references, state) == states
+    # The first page and the preparation say it, not only a note of a later wave.
+    is_stopped = state == "failed"
+    for file in ("README.md", "prepare.sh"):
+        text = (tmp_path / "plan" / file).read_text()
+        assert ("stops wave 1, since Argo CD or Flux would take" in text) is is_stopped
+        assert ("Namespace/team, ResourceQuota/team/gpus back" in text) is is_stopped
 
 
 BOTH_SIDES: Final = device_quota({"name": GPU})

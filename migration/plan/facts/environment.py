@@ -16,7 +16,7 @@ import msgspec
 
 from answers.manifests.pod_checks import QUEUE_NAME
 from findings.finding import Code
-from findings.text import join_names
+from findings.text import join_names, reference_text
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
@@ -446,6 +446,23 @@ def managed_note(plan: Plan, reference: str, manager: str, objects: Iterable[Sou
     if plan.format == KUSTOMIZE:
         way = "the folder kustomize has no patch of it: plan again from a new snapshot"
     return f"{place} is managed by {manager}, which takes back what kubectl changes: {way}, and commit the patches"
+
+
+def stopped_texts(plan: Plan) -> Iterator[str]:
+    """Yield a sentence on each wave that its checks stop, since a manager of objects would take its changes back."""
+    for wave in plan.waves:
+        names = [
+            reference_text(reference)
+            for reference, manager in plan.managed.items()
+            if manager in REVERTING
+            and changes(plan, wave, reference)
+            and not in_repository(plan, *reference.split("/", 2))
+        ]
+        if names:
+            yield (
+                f"preflight.sh stops wave {wave.wave}, since Argo CD or Flux would take its change of {join_names(names)} back: "
+                f"before the first wave plan again with --format {KUSTOMIZE}."
+            )
 
 
 def _repository_text(plan: Plan, reference: str) -> str:
