@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -16,6 +17,8 @@ type groupMemory struct {
 	last     *groupCycle // Of the last run that was no what-if, until it was learned from.
 	excluded map[types.UID][]string
 	inARow   int // Placements that were turned down since the group was answered otherwise.
+	// evictsAgain is until when no victim is looked for, since it took too long.
+	evictsAgain time.Time
 }
 
 // learn takes note of what other filters turned down in the last run, and reports whether they did.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	schedulingapi "k8s.io/api/scheduling/v1beta1"
@@ -337,7 +338,7 @@ func (pl *Drawbridge) filterMember(ctx context.Context, cycle *cycle, name strin
 	if cycle.added.Len() == 0 {
 		return nil
 	}
-	return pl.filterWhatIf(ctx, cycle.group, cycle.added)
+	return pl.filterWhatIf(ctx, cycle)
 }
 
 // reserveMember numbers a reservation for a member. In a what-if nothing is reserved.
@@ -411,6 +412,9 @@ func (pl *Drawbridge) PodGroupPostFilter(ctx context.Context, state fwk.PodGroup
 	// DefaultPreemption would answer the same without these words, which become the group's condition.
 	if group.verdict == sidecar.Unresolvable || !pl.hasVictims(pods[0]) {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, group.words()...)
+	}
+	if time.Now().Before(memory.evictsAgain) {
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, append(group.words(), tooManyVictims)...)
 	}
 	if pl.preemption, err = pl.beginPreemption(group.reference, pods[0]); err != nil {
 		return nil, fwk.AsStatus(err)

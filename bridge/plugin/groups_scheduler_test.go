@@ -48,6 +48,7 @@ type cluster struct {
 	bound map[string]string // Pods to nodes.
 	free  map[string]int    // Devices of nodes.
 	owner map[string]string // UIDs of pods that have a device to their nodes.
+	pods  []any             // Of the last question about a group.
 }
 
 // newCluster starts them with nodes that have as many devices each.
@@ -167,7 +168,11 @@ func (c *cluster) decide(body map[string]any) sidecartest.Reply {
 	excluded, _ := body["excluded"].(map[string]any)
 	pinned, _ := body["pinned"].(map[string]any)
 	members, placed := map[string]any{}, 0
-	for _, object := range body["pods"].([]any) {
+	// In a what-if about pods on their nodes they are those of the question before.
+	if pods := body["pods"].([]any); len(pods) > 0 {
+		c.pods = pods
+	}
+	for _, object := range c.pods {
 		pod := object.(map[string]any)
 		uid := pod["metadata"].(map[string]any)["uid"].(string)
 		claims := pod["spec"].(map[string]any)["resourceClaims"]

@@ -615,6 +615,49 @@ func TestVictimsArePutBackWithOneCallForAllMembers(t *testing.T) {
 		if want := map[string]any{"w1": "a", "w2": "b"}; !reflect.DeepEqual(body["pinned"], want) {
 			t.Errorf("pinned %v", body["pinned"])
 		}
+		if pods, _ := body["pods"].([]any); len(pods) > 0 || body["claimVersions"] != nil {
+			t.Errorf("the members are sent again: %v", pods)
+		}
+	}
+}
+
+// The framework evicts a victim with which a Filter fails, so the preemption has to end.
+func TestNobodyIsEvictedWhereItIsNotKnownWhoHasToGo(t *testing.T) {
+	for name, reply := range map[string]sidecartest.Reply{
+		"not found out in time": {Body: map[string]any{"verdict": "unresolvable", "message": "it takes too long", "unfinished": true}},
+		"an error":              {Body: map[string]any{"verdict": "error", "message": "no"}},
+		"no answer":             {Status: http.StatusServiceUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newGroupStory(t, 2, devicePod("w1"), devicePod("w2"))
+			low := s.other("low", "a", 0)
+			s.begin()
+			s.says("unschedulable", "none fits", nil)
+			s.verdict("postfilter", "continue", "")
+			s.attempt(s.members[0])
+			s.wants(s.postFilterGroup(), fwk.Unschedulable, "none fits")
+			s.others = nil
+			s.begin()
+			s.says("fits", "", map[string]string{"w1": "a", "w2": "b"})
+			state, _, _ := s.attempt(s.members[0])
+			s.plugin.Reserve(s.Context(), state, s.members[0], "a")
+			s.sidecar.Say("group", reply)
+
+			s.plugin.AddPod(s.Context(), state, s.members[0], podInfo(t, low), nil)
+			status := s.plugin.Filter(s.Context(), state, s.members[0], s.node("a"))
+			s.wants(status, fwk.Error, "")
+			s.wants(s.plugin.RemovePod(s.Context(), state, s.members[0], podInfo(t, low), nil), fwk.Error, "")
+
+			if reply.Body["unfinished"] == nil {
+				return
+			}
+			// The next attempts rest, so that others are scheduled meanwhile.
+			s.other("low", "a", 0)
+			s.begin()
+			s.says("unschedulable", "none fits", nil)
+			s.attempt(s.members[0])
+			s.wants(s.postFilterGroup(), fwk.UnschedulableAndUnresolvable, tooManyVictims)
+		})
 	}
 }
 

@@ -87,7 +87,8 @@ type cycle struct {
 	group   *groupCycle // Of a member of a group.
 	removed sets.Set[types.UID]
 	added   sets.Set[types.UID]
-	bound   bool // The claims are being written, or were.
+	putHash uint64 // Of those in added, for a member of a group.
+	bound   bool   // The claims are being written, or were.
 }
 
 // Clone returns a copy whose pods can be removed and added apart from this one's.
@@ -97,6 +98,7 @@ func (c *cycle) Clone() fwk.StateData {
 		group:     c.group,
 		removed:   c.removed.Clone(),
 		added:     c.added.Clone(),
+		putHash:   c.putHash,
 		bound:     c.bound,
 	}
 }
@@ -213,7 +215,7 @@ func (pl *Drawbridge) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod,
 	switch cycle := cycleOf(state); {
 	case cycle == nil:
 	case cycle.group != nil:
-		cycle.putBack(pod.GetPod())
+		return cycle.putBack(pod.GetPod())
 	default:
 		pl.move(pod.GetPod(), cycle.removed, cycle.added)
 	}
@@ -225,7 +227,7 @@ func (pl *Drawbridge) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.P
 	switch cycle := cycleOf(state); {
 	case cycle == nil:
 	case cycle.group != nil:
-		cycle.added.Delete(pod.GetPod().UID)
+		return cycle.takeAway(pod.GetPod())
 	default:
 		pl.move(pod.GetPod(), cycle.added, cycle.removed)
 	}

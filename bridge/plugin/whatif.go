@@ -2,7 +2,8 @@ package plugin
 
 import (
 	"context"
-	"strings"
+	"hash/maphash"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,8 +14,19 @@ import (
 	"drawbridge.internal/bridge/sidecar"
 )
 
-// maxRemoved bounds a request; the sidecar reads 32 MiB.
-const maxRemoved = 100_000
+const (
+	// maxRemoved bounds a request; the sidecar reads 32 MiB.
+	maxRemoved = 100_000
+	// maxWhatIfs is how long the sidecar is asked which victims a group needs: nothing else is scheduled meanwhile.
+	maxWhatIfs = 4 * time.Second
+	// restAfterWhatIfs is for how many times as long nobody is evicted for a group once that was not enough.
+	restAfterWhatIfs = 20
+	minRest          = 10 * time.Second
+
+	tooManyVictims = "nobody is evicted for the group: it takes too long to find out which pods have to go"
+)
+
+var uidSeed = maphash.MakeSeed()
 
 // preemption is what a group's PodGroupPostFilter leaves for DefaultPreemption, which runs after it. That
 // takes all pods that may be victims off the snapshot's nodes and runs over the group again, without a word
@@ -33,8 +45,12 @@ type whatIf struct {
 	removed []types.UID
 	// Those of removed that can make a difference for devices.
 	matter  sets.Set[types.UID]
-	answers map[string]*fwk.Status // By the pods of matter that are put back.
+	answers map[uint64]*fwk.Status // By the hash of the pods of matter that are put back.
 	request *sidecar.GroupRequest
+	took    time.Duration
+	// ended is set once it is not found out any more which victims are needed. The framework takes a Filter that fails
+	// for a victim that is needed, so this ends the preemption where the victim is taken away again.
+	ended *fwk.Status
 }
 
 // beginPreemption takes note of the pods that may be victims.
@@ -93,7 +109,7 @@ func (pl *Drawbridge) whatIfOf(group types.UID, nodes []fwk.NodeInfo) *whatIf {
 	if !isWhatIf {
 		return nil
 	}
-	made := &whatIf{matter: sets.New[types.UID](), answers: map[string]*fwk.Status{}}
+	made := &whatIf{matter: sets.New[types.UID](), answers: map[uint64]*fwk.Status{}}
 	var others []types.UID
 	for _, pod := range missing {
 		if pl.matters(pod) {
@@ -113,53 +129,86 @@ func hasEnded(pod *v1.Pod) bool {
 
 // putBack takes note of a victim that is taken to be there after all. Other pods are nominated ones, which
 // the sidecar counts.
-func (c *cycle) putBack(pod *v1.Pod) {
-	if c.group.whatIf != nil && c.group.whatIf.matter.Has(pod.UID) {
-		c.added.Insert(pod.UID)
+func (c *cycle) putBack(pod *v1.Pod) *fwk.Status {
+	made := c.group.whatIf
+	if made == nil {
+		return nil
 	}
+	if made.matter.Has(pod.UID) && !c.added.Has(pod.UID) {
+		c.added.Insert(pod.UID)
+		c.putHash ^= hashOf(pod)
+	}
+	return made.ended
 }
 
-// filterWhatIf asks whether the members fit on the nodes that they got in the what-if, with some of the
-// victims put back.
-func (pl *Drawbridge) filterWhatIf(ctx context.Context, group *groupCycle, added sets.Set[types.UID]) *fwk.Status {
-	back := sets.List(added)
-	var key strings.Builder
-	for _, pod := range back {
-		key.WriteString(string(pod) + " ")
+// takeAway takes note of a victim that is taken to be gone again.
+func (c *cycle) takeAway(pod *v1.Pod) *fwk.Status {
+	if c.added.Has(pod.UID) {
+		c.added.Delete(pod.UID)
+		c.putHash ^= hashOf(pod)
 	}
-	if status, isKnown := group.whatIf.answers[key.String()]; isKnown {
+	if made := c.group.whatIf; made != nil {
+		return made.ended
+	}
+	return nil
+}
+
+func hashOf(pod *v1.Pod) uint64 { return maphash.String(uidSeed, string(pod.UID)) }
+
+// filterWhatIf asks whether the members fit on the nodes that they got in the what-if, with some of the
+// victims put back. The sidecar knows the members from the what-if without all victims.
+func (pl *Drawbridge) filterWhatIf(ctx context.Context, cycle *cycle) *fwk.Status {
+	group, made := cycle.group, cycle.group.whatIf
+	if made.ended != nil {
+		return made.ended
+	}
+	if status, isKnown := made.answers[cycle.putHash]; isKnown {
 		return status
 	}
-	request := *group.whatIf.request
+	request := *made.request
 	request.Header = sidecar.Header{}
+	request.Pods, request.Placed, request.Requests, request.ClaimVersions = []*v1.Pod{}, nil, nil, nil
 	request.Pinned = group.reserved
 	request.Removed = nil
-	for _, pod := range group.whatIf.removed {
-		if !added.Has(pod) {
+	for _, pod := range made.removed {
+		if !cycle.added.Has(pod) {
 			request.Removed = append(request.Removed, pod)
 		}
 	}
-	status := pl.pinnedStatus(ctx, &request)
-	group.whatIf.answers[key.String()] = status
+	began := time.Now()
+	status, isKnown := pl.pinnedStatus(ctx, &request)
+	made.took += time.Since(began)
+	if !isKnown || made.took > maxWhatIfs {
+		status = fwk.NewStatus(fwk.Error, tooManyVictims)
+		pl.groups.of(request.Group.UID).evictsAgain = time.Now().Add(max(minRest, restAfterWhatIfs*made.took))
+	}
+	if status.Code() == fwk.Error {
+		made.ended = status
+	}
+	made.answers[cycle.putHash] = status
 	return status
 }
 
-func (pl *Drawbridge) pinnedStatus(ctx context.Context, request *sidecar.GroupRequest) *fwk.Status {
+// pinnedStatus reports whether the members fit on their nodes, or false if that is not found out in time.
+func (pl *Drawbridge) pinnedStatus(ctx context.Context, request *sidecar.GroupRequest) (*fwk.Status, bool) {
 	answer, err := pl.client.Group(ctx, request)
 	if err != nil {
-		return pl.failed(request.Pods[0], err)
+		return fwk.AsStatus(err), true
+	}
+	if answer.Unfinished {
+		return nil, false
 	}
 	switch {
 	case answer.Verdict == sidecar.Fits:
 		for pod := range request.Pinned {
 			if answer.Members[pod].Node == "" {
-				return fwk.NewStatus(fwk.Unschedulable, misfit)
+				return fwk.NewStatus(fwk.Unschedulable, misfit), true
 			}
 		}
-		return nil
+		return nil, true
 	case answer.Verdict == sidecar.Unschedulable || answer.Verdict == sidecar.Unresolvable:
-		return fwk.NewStatus(fwk.Unschedulable, answer.Message)
+		return fwk.NewStatus(fwk.Unschedulable, answer.Message), true
 	default:
-		return fwk.NewStatus(fwk.Error, answer.Message)
+		return fwk.NewStatus(fwk.Error, answer.Message), true
 	}
 }

@@ -1,6 +1,7 @@
 """Makes the decisions of `sidecar.groups`, in turn with those about single pods."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from allocator.pods.claims import Name
@@ -10,10 +11,11 @@ from sidecar.answers.decision_turns import ABANDONED
 from sidecar.answers.promises import ReservedPod
 from sidecar.groups.decide import ATTEMPT_BUDGET, decide
 from sidecar.groups.decide import Attempt as GroupAttempt
-from sidecar.groups.dry_run import GroupDryRun
+from sidecar.groups.dry_run import TOO_MANY_VICTIMS, GroupDryRun
 from sidecar.groups.memory import GroupMemory
-from sidecar.groups.places import GroupOutcome
+from sidecar.groups.places import GroupOutcome, Places
 from sidecar.groups.releases import find_awaited_claims
+from sidecar.groups.sparing import find_sparing, found_places, with_pods
 from sidecar.groups.starvation import find_keep, keep_without_devices
 from sidecar.model.protocol import GroupRequest
 from sidecar.plan.snapshot import Snapshot
@@ -32,11 +34,23 @@ class GroupDecisions:
         memory: The places of groups.
     """
 
-    def __init__(self, decisions: DecisionMaker, state: ClusterState, memory: GroupMemory) -> None:
-        """Begin without a decision."""
+    def __init__(
+        self,
+        decisions: DecisionMaker,
+        state: ClusterState,
+        memory: GroupMemory,
+        *,
+        cpu_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """Begin without a decision.
+
+        Args:
+            cpu_clock: CPU seconds of the thread.
+        """
         self.memory: Final = memory
         self.decisions: Final = decisions
         self._state = state
+        self._cpu_clock = cpu_clock
         # The group of the cycle that is under way, and what its dry runs may cost.
         self._dry_run = GroupDryRun("")
 
@@ -68,6 +82,11 @@ class GroupDecisions:
         except AnswerInterrupted:
             return ABANDONED
 
+    def with_pods(self, request: GroupRequest) -> GroupRequest | None:
+        """Return a dry run with its pods, by default those of the one before; None if unknown."""
+        known_places = self._dry_run.found if self._dry_run.uid == request.group.uid else None
+        return with_pods(request, known_places)
+
     async def find_places_with(
         self, request: GroupRequest, reserved_pods: Sequence[ReservedPod], attempt: Attempt
     ) -> GroupOutcome:
@@ -81,14 +100,23 @@ class GroupDecisions:
         ):  # The process before this one answered the cycle.
             self._dry_run = GroupDryRun(request.group.uid)
         dry_run = self._dry_run
+        if dry_run.is_spent:
+            return TOO_MANY_VICTIMS
 
         def decide_about(snapshot: Snapshot) -> GroupOutcome:
-            costs = snapshot.cluster.costs
-            before = costs.steps
+            costs, budget = snapshot.cluster.costs, dry_run.next_budget
+            before, before_s = costs.steps, self._cpu_clock()
+            outcome: GroupOutcome | None = None
             try:
-                return decide(request, snapshot, GroupAttempt(budget=dry_run.next_budget))
+                if dry_run.found is not None:
+                    outcome = find_sparing(request, snapshot, dry_run.found, budget)
+                if outcome is None:
+                    outcome = decide(request, snapshot, GroupAttempt(budget=budget))
             finally:
-                dry_run.spend(costs.steps - before)
+                dry_run.spend(costs.steps - before, self._cpu_clock() - before_s)
+            if isinstance(outcome, Places):
+                dry_run.found = found_places(request, outcome, dry_run.found)
+            return dry_run.concluded(outcome)
 
         try:
             return await self.decisions.place_and_decide(

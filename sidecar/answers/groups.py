@@ -24,7 +24,7 @@ from sidecar.model.protocol import (
     PlacedMember,
     Verdict,
 )
-from sidecar.model.rejections import Rejection
+from sidecar.model.rejections import Rejection, unfinished
 from sidecar.plan.decisions import NoDevicesNeeded
 from sidecar.plan.occupancy import Keep
 from sidecar.plan.waiting import WaitingPods, representative
@@ -49,6 +49,7 @@ class Help(NamedTuple):
     message: str = ""
 
 
+UNKNOWN_PODS: Final = unfinished("the pods of the group are not known; they are asked about anew")
 _NO_HELP: Final = Help(Verdict.CONTINUE)
 
 
@@ -89,11 +90,11 @@ class Groups:
     async def answer(self, request: GroupRequest) -> GroupOutcome:
         """Return the places of a group."""
         deadline_s = self._decisions.decisions.deadline_s(request)
+        if request.what_if:
+            return await self._answer_what_if(request, deadline_s)
         if not request.pods:
             await self._intake.accept_in_turn(request)
             return NoDevicesNeeded()
-        if request.what_if:
-            return await self._answer_what_if(request, deadline_s)
         for pod in request.pods:
             self._pods.add(pod)
         # What a group costs is one pod's, always the same: its namespace pays, and it comes last if it hangs.
@@ -188,6 +189,11 @@ class Groups:
         return not is_gone and len(request.pods) + len(request.placed) >= group.min_count
 
     async def _answer_what_if(self, request: GroupRequest, deadline_s: float) -> GroupOutcome:
+        with_pods = self._decisions.with_pods(request)
+        if with_pods is None:
+            await self._intake.accept_in_turn(request)
+            return UNKNOWN_PODS
+        request = with_pods
         attempt = self._decisions.decisions.attempt(
             representative(request.pods), deadline_s=deadline_s
         )
@@ -244,9 +250,7 @@ def group_answer(request: GroupRequest, outcome: GroupOutcome) -> GroupAnswer:
             members = {uid: MemberAnswer(node=node) for uid, node in nodes.items()}
             for uid, rejection in rejections.items():
                 members[uid] = MemberAnswer(code=rejection.code, message=rejection.message)
-            ordered = {
-                pod.metadata.uid: members[pod.metadata.uid]
-                for pod in request.pods
-                if pod.metadata.uid in members
-            }
+            # A what-if may leave its pods out.
+            uids = [pod.metadata.uid for pod in request.pods] or [*members]
+            ordered = {uid: members[uid] for uid in uids if uid in members}
             return GroupAnswer(verdict=Verdict.FITS, members=ordered)

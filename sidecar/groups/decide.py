@@ -4,7 +4,8 @@ Whether the pods fit together is the answer of `allocator.groups`, as for `simul
 without a chance, devices that are kept for others, quotas, what nodes have left, and whether victims could help.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, TypeGuard
 
 import msgspec
@@ -82,6 +83,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         allocated: Claims that are taken to be allocated.
         closed_nodes: Nodes that no pod of the group gets.
         keeps_devices: Devices are left to nominated pods that are as important, and to groups that wait for longer.
+        earlier: Pod, as `namespace/name`, to a node that it gets if it fits there.
     """
 
     version: int = 0
@@ -91,6 +93,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     allocated: Sequence[ResourceClaim] = ()
     closed_nodes: frozenset[str] = frozenset()
     keeps_devices: bool = True
+    earlier: Mapping[str, str] = {}
 
 
 def decide(request: GroupRequest, snapshot: Snapshot, attempt: Attempt) -> GroupOutcome:
@@ -120,6 +123,10 @@ def find_places(request: GroupRequest, snapshot: Snapshot, attempt: Attempt) -> 
         pinned = tuple(pod for pod in request.pods if pod.metadata.uid in request.pinned)
         request = replace(request, pods=pinned)
     others_claims = kept_claims(request, snapshot) if attempt.keeps_devices else ()
+    if request.removed and not request.pinned:
+        # What is free without victims comes first, so that no more of them are needed than have to be.
+        earlier = _places_without_victims(request, snapshot, attempt, others_claims)
+        attempt = replace(attempt, earlier=earlier)
     if not others_claims:
         return _find_places(request, snapshot, attempt)
     with_kept = replace(attempt, allocated=(*attempt.allocated, *others_claims))
@@ -137,27 +144,52 @@ def _lacks_devices(outcome: GroupOutcome) -> TypeGuard[Rejection]:
     return isinstance(outcome, Rejection) and outcome.code is Code.GROUP_DOES_NOT_FIT
 
 
+def _places_without_victims(
+    request: GroupRequest,
+    snapshot: Snapshot,
+    attempt: Attempt,
+    others_claims: Sequence[ResourceClaim],
+) -> Mapping[str, str]:
+    """Return the nodes of as many pods as fit while nobody is gone."""
+    request = replace(request, removed=())
+    attempt = replace(attempt, allocated=(*attempt.allocated, *others_claims))
+    try:
+        with _deciding(request, snapshot, attempt) as decision:
+            return decision.closest_nodes() if isinstance(decision, _Decision) else {}
+    except AttemptFailed:
+        return {}
+
+
 def _find_places(request: GroupRequest, snapshot: Snapshot, attempt: Attempt) -> GroupOutcome:
     try:
-        with metered(ANSWER_STEPS), evaluating(tenant=request.group.namespace):
-            assumption = assume(
-                request,
-                snapshot,
-                released=attempt.released,
-                allocated=attempt.allocated,
-                rivals=rivals_of(request, snapshot) if attempt.keeps_devices else (),
-            )
-            closed_nodes = assumption.unknown_nodes | attempt.closed_nodes
-            candidates = find_candidates(request, snapshot, closed_nodes=closed_nodes)
-            if isinstance(candidates, Rejection):
-                return candidates
-            if not candidates.needs_devices and not request.pinned:
-                return NoDevicesNeeded()
-            decision = _Decision(request, snapshot, attempt, assumption, candidates)
-            with assumption.on(snapshot.cluster):
-                return decision.outcome()
+        with _deciding(request, snapshot, attempt) as decision:
+            return decision.outcome() if isinstance(decision, _Decision) else decision
     except AttemptFailed as error:
         return attempt_failed(error)
+
+
+@contextmanager
+def _deciding(
+    request: GroupRequest, snapshot: Snapshot, attempt: Attempt
+) -> Iterator["_Decision | NoDevicesNeeded | Rejection"]:
+    """Have the cluster be as assumed for a decision; or yield the outcome without one."""
+    with metered(ANSWER_STEPS), evaluating(tenant=request.group.namespace):
+        assumption = assume(
+            request,
+            snapshot,
+            released=attempt.released,
+            allocated=attempt.allocated,
+            rivals=rivals_of(request, snapshot) if attempt.keeps_devices else (),
+        )
+        closed_nodes = assumption.unknown_nodes | attempt.closed_nodes
+        candidates = find_candidates(request, snapshot, closed_nodes=closed_nodes)
+        if isinstance(candidates, Rejection):
+            yield candidates
+        elif not candidates.needs_devices and not request.pinned:
+            yield NoDevicesNeeded()
+        else:
+            with assumption.on(snapshot.cluster):
+                yield _Decision(request, snapshot, attempt, assumption, candidates)
 
 
 class _Decision:
@@ -206,6 +238,16 @@ class _Decision:
             return self._no_further_pod(question)
         return self._affordable(question, outcome)
 
+    def closest_nodes(self) -> Mapping[str, str]:
+        """Return the nodes of as many pods as fit, by name; none without an answer."""
+        match self._search(self._question()):
+            case GroupPlan(nodes=nodes):
+                return nodes
+            case GroupDoesNotFit(closest=closest) | GroupUndecided(closest=closest):
+                return closest.nodes
+            case _:
+                return {}
+
     def _search(
         self, question: GroupQuestion
     ) -> GroupPlan | GroupDoesNotFit | GroupUndecided | Rejection:
@@ -249,6 +291,7 @@ class _Decision:
             arrangement=arrangement_of(strategy),
             domain=request.topology,
             needs_one_domain=bool(request.topology),
+            earlier=self._attempt.earlier,
             drivers=snapshot.drivers,
         )
 

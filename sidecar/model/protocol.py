@@ -229,7 +229,8 @@ class GroupRequest(Request, frozen=True, kw_only=True):
 
     Attributes:
         group: The PodGroup.
-        pods: All of its pods without a node, as for PreFilter, in the scheduler's order.
+        pods: All of its pods without a node, as for PreFilter, in the scheduler's order; none in a what-if with
+            those of the one before.
         placed: Its other pods.
         requests: UID of a pod to what NodeResourcesFit compares with the nodes; without one for each pod,
             what nodes have left does not count.

@@ -294,8 +294,15 @@ async def test_a_what_if_promises_and_remembers_nothing(tmp_path: Path) -> None:
         assert nodes_of(
             await here.scheduler.group(group, pods, **what_if, pinned=pinned), pods
         ) == ["node-1", "node-1"]
-        answer = await here.scheduler.group(group, pods, whatIf=True, pinned=pinned)
-        assert answer["verdict"] == "unschedulable"
+        # The pods are those of the what-if before.
+        answer = await here.scheduler.group(group, [], **what_if, pinned=pinned)
+        assert nodes_of(answer, pods) == ["node-1", "node-1"]
+        for same_pods in (pods, []):
+            answer = await here.scheduler.group(group, same_pods, whatIf=True, pinned=pinned)
+            assert (answer["verdict"], answer["code"]) == ("unschedulable", "groupDoesNotFit")
+        of_another = group_of("other", 2, priority=10)
+        answer = await here.scheduler.group(of_another, [], whatIf=True, pinned=pinned)
+        assert answer["unfinished"]
 
         # The group waits as before, and nothing is taken.
         assert (await here.scheduler.postfilter(group))["verdict"] == "continue"
