@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	schedulingapi "k8s.io/api/scheduling/v1beta1"
@@ -692,4 +693,29 @@ func TestALargeGroupIsCutOffBeyondWhatTheSidecarPlaces(t *testing.T) {
 	if pods := s.body("group", 0)["pods"].([]any); len(pods) != 513 {
 		t.Errorf("%d pods", len(pods))
 	}
+}
+
+// The framework's own part counts, too: it puts back each victim for each member.
+func TestVictimsArePutBackForSecondsAtMost(t *testing.T) {
+	s := newGroupStory(t, 2, devicePod("w1"), devicePod("w2"))
+	low, lower := s.other("low", "a", 0), s.other("lower", "b", 0)
+	s.begin()
+	s.says("unschedulable", "none fits", nil)
+	s.verdict("postfilter", "continue", "")
+	s.attempt(s.members[0])
+	s.postFilterGroup()
+	s.others = nil
+	s.begin()
+	s.says("fits", "", map[string]string{"w1": "a", "w2": "b"})
+	state, _, _ := s.attempt(s.members[0])
+	s.plugin.Reserve(s.Context(), state, s.members[0], "a")
+	s.says("fits", "", map[string]string{"w1": "a"})
+	s.plugin.AddPod(s.Context(), state, s.members[0], podInfo(t, low), nil)
+	s.wants(s.plugin.Filter(s.Context(), state, s.members[0], s.node("a")), fwk.Success, "")
+
+	cycleOf(state).group.whatIf.began = time.Now().Add(-maxWhatIfs)
+	s.plugin.AddPod(s.Context(), state, s.members[0], podInfo(t, lower), nil)
+
+	s.wants(s.plugin.Filter(s.Context(), state, s.members[0], s.node("a")), fwk.Error, tooManyVictims)
+	s.wants(s.plugin.RemovePod(s.Context(), state, s.members[0], podInfo(t, lower), nil), fwk.Error, tooManyVictims)
 }

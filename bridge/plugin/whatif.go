@@ -17,7 +17,8 @@ import (
 const (
 	// maxRemoved bounds a request; the sidecar reads 32 MiB.
 	maxRemoved = 100_000
-	// maxWhatIfs is how long the sidecar is asked which victims a group needs: nothing else is scheduled meanwhile.
+	// maxWhatIfs is how long victims are put back one after the other, of which the framework's own part takes a while
+	// for hundreds of members, too: nothing else is scheduled meanwhile.
 	maxWhatIfs = 4 * time.Second
 	// restAfterWhatIfs is for how many times as long nobody is evicted for a group once that was not enough.
 	restAfterWhatIfs = 20
@@ -47,7 +48,7 @@ type whatIf struct {
 	matter  sets.Set[types.UID]
 	answers map[uint64]*fwk.Status // By the hash of the pods of matter that are put back.
 	request *sidecar.GroupRequest
-	took    time.Duration
+	began   time.Time
 	// ended is set once it is not found out any more which victims are needed. The framework takes a Filter that fails
 	// for a victim that is needed, so this ends the preemption where the victim is taken away again.
 	ended *fwk.Status
@@ -109,7 +110,7 @@ func (pl *Drawbridge) whatIfOf(group types.UID, nodes []fwk.NodeInfo) *whatIf {
 	if !isWhatIf {
 		return nil
 	}
-	made := &whatIf{matter: sets.New[types.UID](), answers: map[uint64]*fwk.Status{}}
+	made := &whatIf{matter: sets.New[types.UID](), answers: map[uint64]*fwk.Status{}, began: time.Now()}
 	var others []types.UID
 	for _, pod := range missing {
 		if pl.matters(pod) {
@@ -175,12 +176,10 @@ func (pl *Drawbridge) filterWhatIf(ctx context.Context, cycle *cycle) *fwk.Statu
 			request.Removed = append(request.Removed, pod)
 		}
 	}
-	began := time.Now()
 	status, isKnown := pl.pinnedStatus(ctx, &request)
-	made.took += time.Since(began)
-	if !isKnown || made.took > maxWhatIfs {
+	if took := time.Since(made.began); !isKnown || took > maxWhatIfs {
 		status = fwk.NewStatus(fwk.Error, tooManyVictims)
-		pl.groups.of(request.Group.UID).evictsAgain = time.Now().Add(max(minRest, restAfterWhatIfs*made.took))
+		pl.groups.of(request.Group.UID).evictsAgain = time.Now().Add(max(minRest, restAfterWhatIfs*took))
 	}
 	if status.Code() == fwk.Error {
 		made.ended = status
