@@ -15,7 +15,10 @@ SECTIONS: Final = {line.partition(".")[0] for line in settings() if "." in line.
 SETTINGS: Final = {line.partition(" ")[0] for line in settings()}
 METRICS: Final = {line.partition(" ")[0] for line in metrics()}
 PROCESSES: Final = {re.split(r" [-<](?!m )", line)[0] for line in processes()}
-KUBERNETES: Final = {"activeDeadlineSeconds", "timeoutSeconds", "terminationGracePeriodSeconds"}
+KUBERNETES: Final = {
+    *("activeDeadlineSeconds", "bindTimeoutSeconds", "timeoutSeconds"),
+    "terminationGracePeriodSeconds",
+}
 
 
 def _problems(page: Path) -> list[str]:
