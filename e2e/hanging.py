@@ -13,14 +13,14 @@ from process.running.command import run_command
 from sidecar.__main__ import COMMAND
 from sidecar.plan.decisions import Outcome, find_nodes
 
-POISON: Final = "drawbridge.internal/hangs"
-"""Annotation of the pods that it hangs with."""
+POISON: Final = "poison"
+"""The name of the pod that it hangs with. The plugin sends no annotation that the sidecar does not read."""
 LOOK_S: Final = 1.0
 
 
 def hang_with_poison(pod: Any, *arguments: Any, **keywords: Any) -> Outcome:
-    """Find the nodes of a pod, but of one that has the annotation."""
-    while POISON in pod.metadata.annotations:
+    """Find the nodes of a pod, but of one with that name."""
+    while pod.metadata.name == POISON:
         time.sleep(LOOK_S)
     return find_nodes(pod, *arguments, **keywords)
 

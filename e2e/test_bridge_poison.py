@@ -49,12 +49,11 @@ def lease(stage: Owned) -> Object:
 def test_a_decision_that_never_ends_costs_one_failover(stage: Owned) -> None:
     """The next leader comes to the poison when no other pod waits, and is not there yet."""
     before = lease(stage)["spec"]["leaseTransitions"]
-    poison = taker("poison")
-    poison["metadata"]["annotations"] = {POISON: ""}
+    poison = taker(POISON)
     stage.apply(bridged(taker("before")))
     stage.running("before")
     stage.apply(bridged(poison), *(bridged(taker(name)) for name in BESIDE))
-    uid = stage.uids()["poison"]
+    uid = stage.uids()[POISON]
 
     def is_noted() -> bool:
         stage.bridge.tend(*REPLICAS)
@@ -72,7 +71,7 @@ def test_a_decision_that_never_ends_costs_one_failover(stage: Owned) -> None:
         )
 
     assert lease(stage)["spec"]["leaseTransitions"] <= before + 1
-    assert not is_running(stage, "poison")
+    assert not is_running(stage, POISON)
     assert [] == doubly_held(stage.cluster)
 
 
