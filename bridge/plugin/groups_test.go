@@ -570,9 +570,9 @@ func TestARunWithoutVictimsIsToldApartAndPromisesNothing(t *testing.T) {
 	}
 }
 
-func TestVictimsArePutBackWithOneCallForAllMembers(t *testing.T) {
-	s := newGroupStory(t, 2, devicePod("w1"), devicePod("w2"))
-	low, lower := s.other("low", "a", 0), s.other("lower", "b", 0)
+// withoutVictims begins a what-if in which w1 and w2 fit on a and b, since the pods there are gone.
+func (s *groupStory) withoutVictims() (low, lower *v1.Pod) {
+	low, lower = s.other("low", "a", 0), s.other("lower", "b", 0)
 	s.begin()
 	s.says("unschedulable", "none fits", nil)
 	s.verdict("postfilter", "continue", "")
@@ -581,6 +581,12 @@ func TestVictimsArePutBackWithOneCallForAllMembers(t *testing.T) {
 	s.others = nil
 	s.begin()
 	s.says("fits", "", map[string]string{"w1": "a", "w2": "b"})
+	return low, lower
+}
+
+func TestVictimsArePutBackWithOneCallForAllMembers(t *testing.T) {
+	s := newGroupStory(t, 2, devicePod("w1"), devicePod("w2"))
+	low, lower := s.withoutVictims()
 	states := make([]fwk.CycleState, len(s.members))
 	for i, member := range s.members {
 		states[i], _, _ = s.attempt(member)
@@ -698,15 +704,7 @@ func TestALargeGroupIsCutOffBeyondWhatTheSidecarPlaces(t *testing.T) {
 // The framework's own part counts, too: it puts back each victim for each member.
 func TestVictimsArePutBackForSecondsAtMost(t *testing.T) {
 	s := newGroupStory(t, 2, devicePod("w1"), devicePod("w2"))
-	low, lower := s.other("low", "a", 0), s.other("lower", "b", 0)
-	s.begin()
-	s.says("unschedulable", "none fits", nil)
-	s.verdict("postfilter", "continue", "")
-	s.attempt(s.members[0])
-	s.postFilterGroup()
-	s.others = nil
-	s.begin()
-	s.says("fits", "", map[string]string{"w1": "a", "w2": "b"})
+	low, lower := s.withoutVictims()
 	state, _, _ := s.attempt(s.members[0])
 	s.plugin.Reserve(s.Context(), state, s.members[0], "a")
 	s.says("fits", "", map[string]string{"w1": "a"})

@@ -21,13 +21,12 @@ from allocator.pods.claims import Name, allocation_of
 from allocator.search.recheck import are_compatible
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
-from sidecar.commit.writes import consumers
 from sidecar.groups.assumptions import kept_claims, rivals_of
 from sidecar.groups.decide import Attempt, decide
 from sidecar.groups.places import GroupOutcome, Places
 from sidecar.model.protocol import GroupRequest, PlacedMember
 from sidecar.plan.pod_claims import claim_names
-from sidecar.plan.preemption import freed_claims_of_nodes
+from sidecar.plan.preemption import freed_claims, freed_claims_of_nodes
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.tenant_budget import shared_accounts
 
@@ -127,14 +126,8 @@ def _claims_back(
     request: GroupRequest, known_places: Found, snapshot: Snapshot
 ) -> Sequence[ResourceClaim]:
     """Return the claims in use that were free for the known places."""
-    before, now = set(known_places.request.removed), set(request.removed)
-    names = {name for uid in before - now for name in snapshot.claims_of.get(uid, ())}
-    claims = (snapshot.claims.get(name) for name in sorted(names))
-    return [
-        claim
-        for claim in claims
-        if claim is not None and {consumer.uid for consumer in consumers(claim)} <= before
-    ]
+    before = set(known_places.request.removed)
+    return freed_claims(before, snapshot, of=before - set(request.removed))
 
 
 def _nodes_of(

@@ -153,13 +153,19 @@ def _with_served_rivals(
     return occupancy, waiting
 
 
-def freed_claims(removed_pods: Iterable[str], snapshot: Snapshot) -> Sequence[ResourceClaim]:
+def freed_claims(
+    removed_pods: Iterable[str], snapshot: Snapshot, *, of: Iterable[str] | None = None
+) -> Sequence[ResourceClaim]:
     """Return the claims that are free without some pods, given by their UIDs.
 
     A claim that a removed pod shares with one that stays frees nothing.
+
+    Args:
+        of: Those of the pods whose claims are returned; None for all.
     """
     removed_uids = frozenset(removed_pods)
-    names = {name for uid in removed_uids for name in snapshot.claims_of.get(uid, ())}
+    users = removed_uids if of is None else of
+    names = {name for uid in users for name in snapshot.claims_of.get(uid, ())}
     claims = (snapshot.claims.get(name) for name in sorted(names))
     return [
         claim
