@@ -4,7 +4,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from e2e.access import Access
+from e2e.objects import Object
 from testing.documents import api_object
+
+
+def is_established(definition: Object) -> bool:
+    """Return True if the API server serves the kind of a CustomResourceDefinition.
+
+    One that was created a moment ago has `conditions: null`, at which `kubectl wait` gives up with
+    "conditions accessor error".
+    """
+    conditions = definition.get("status", {}).get("conditions") or ()
+    return any(
+        condition["type"] == "Established" and condition["status"] == "True"
+        for condition in conditions
+    )
+
+
+def wait_established(cluster: Access, *names: str) -> None:
+    """Wait until the API server serves the kinds of CustomResourceDefinitions."""
+    for name in names:
+        cluster.wait_for("customresourcedefinitions", name, until=is_established)
 
 
 @contextmanager
@@ -31,13 +51,6 @@ def served_kind(
         },
     )
     cluster.apply(definition)
-    cluster.wait_for(
-        "customresourcedefinitions",
-        name,
-        until=lambda stored: any(
-            condition["type"] == "Established" and condition["status"] == "True"
-            for condition in stored.get("status", {}).get("conditions") or ()
-        ),
-    )
+    wait_established(cluster, name)
     yield
     cluster.kubectl("delete", "customresourcedefinition", name, "--wait=true")

@@ -14,6 +14,7 @@ from e2e import inventory
 from e2e.access import Access, Object, stream
 from e2e.bridge import Bridge, is_waiting
 from e2e.cluster import Cluster
+from e2e.custom_kinds import wait_established
 from e2e.drawbridge import command_line
 from e2e.inventory import EXAMPLE
 from e2e.objects import claim_template, pod
@@ -116,8 +117,7 @@ def taker(name: str, **spec: Any) -> Object:
 def owned(cluster: Cluster) -> Iterator[Owned]:
     """Install the bridge without owned drivers."""
     cluster.apply([definition(ALLOCATOR_OWNERSHIP), *inventory.device_classes()])
-    crd = "allocatorownerships.drawbridge.internal"
-    cluster.kubectl("wait", "--for=condition=Established", "crd", crd, "--timeout=60s")
+    wait_established(cluster, "allocatorownerships.drawbridge.internal")
     bridge = Bridge(cluster, drivers=())
     bridge.install()
     cluster.kubectl("create", "namespace", TEAM)

@@ -15,6 +15,7 @@ import pytest
 from admission.fence import fence_patch
 from e2e.access import Object, stream
 from e2e.cluster import Cluster
+from e2e.custom_kinds import wait_established
 from e2e.drawbridge import MANIFESTS, rendered
 from e2e.users import EDITOR, NOBODY, PODS_ONLY, add_user
 from kube.names import (
@@ -122,8 +123,7 @@ def fenced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fenced]:
         objects = [*rendered(cluster), *rendered(cluster, BRIDGE)]
         cluster.apply([object_ for object_ in objects if object_["kind"] not in NOT_APPLIED])
         for definition in ("allocatorownerships", "devicecompatibilitypolicies"):
-            crd = f"crd/{definition}.drawbridge.internal"
-            cluster.kubectl("wait", "--for=condition=Established", crd, "--timeout=60s")
+            wait_established(cluster, f"{definition}.drawbridge.internal")
         cluster.kubectl("create", "namespace", TEAM)
         users = {who: add_user(cluster, TEAM, who) for who in (PODS_ONLY, EDITOR, NOBODY)}
         ours = {who: cluster.kubeconfig_for(NAMESPACE, who) for who in OURS}

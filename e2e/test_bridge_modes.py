@@ -16,6 +16,7 @@ from e2e import inventory
 from e2e.access import Object, stream
 from e2e.audit import log_length, stored_claims
 from e2e.bridge import bridged, doubly_held
+from e2e.custom_kinds import wait_established
 from e2e.inventory import EXAMPLE
 from e2e.objects import claim_template, pod
 from e2e.owned import AUDITED, Owned
@@ -49,7 +50,7 @@ def stage(owned_bridge: Owned) -> Iterator[Owned]:
     """Three nodes with two GPUs each, the policy of the example, and a template per mode and namespace."""
     cluster, bridge = owned_bridge.cluster, owned_bridge.bridge
     cluster.kubectl("apply", "--server-side", "-f", str(DEFINITION))
-    cluster.kubectl("wait", "--for=condition=Established", "crd", CRD, "--timeout=60s")
+    wait_established(cluster, CRD)
     classes = documents("cluster.yaml", "DeviceClass")
     policies = documents("policy.yaml", "DeviceCompatibilityPolicy")
     cluster.apply([*classes, *policies])

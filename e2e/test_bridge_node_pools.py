@@ -9,6 +9,7 @@ import pytest
 
 from e2e.access import Access, Object, stream
 from e2e.bridge import Bridge, bridged, doubly_held, is_waiting
+from e2e.custom_kinds import wait_established
 from e2e.inventory import EXAMPLE
 from e2e.objects import claim_template, pod
 from kube.api.own_kinds import ALLOCATOR_OWNERSHIP
@@ -45,8 +46,7 @@ def pools(cluster: Access, installed_bridge: Bridge, nodes: list[str]) -> Iterat
     for name, node in by_pool.items():
         cluster.kubectl("label", "node", node, f"{LABEL}={name}")
     cluster.apply([definition(ALLOCATOR_OWNERSHIP)])
-    crd = "allocatorownerships.drawbridge.internal"
-    cluster.kubectl("wait", "--for=condition=Established", "crd", crd, "--timeout=60s")
+    wait_established(cluster, "allocatorownerships.drawbridge.internal")
     cluster.apply(ownership(*POOLS))
     installed_bridge.stop("a")  # A sidecar that runs looks for new kinds now and then only.
     installed_bridge.ensure()

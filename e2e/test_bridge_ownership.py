@@ -14,6 +14,7 @@ import pytest
 
 from admission.fence import OPEN_PATCH, fence_patch, is_fence_of
 from e2e.access import Access, Object, stream
+from e2e.custom_kinds import wait_established
 from e2e.drawbridge import ROOT, Drawbridge, command_line
 from e2e.hostile_claims import long_selector, slow_selector, template
 from e2e.inventory import device_class, kwok_node
@@ -275,8 +276,7 @@ def test_a_device_that_was_allocated_twice_is_found(claims: Claims) -> None:
 
 def test_there_is_one_ownership_and_it_is_printed(cluster: Access) -> None:
     cluster.apply([definition(ALLOCATOR_OWNERSHIP)])
-    name = "allocatorownerships.drawbridge.internal"
-    cluster.kubectl("wait", "--for=condition=Established", "crd", name, "--timeout=60s")
+    wait_established(cluster, "allocatorownerships.drawbridge.internal")
     stray = {**ownership("stray"), "spec": {"drivers": [{"name": OWNED}]}}
 
     refused = cluster.kubectl("create", "-f", "-", input=stream(stray), check=False).stderr

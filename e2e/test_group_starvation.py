@@ -12,6 +12,7 @@ import pytest
 from e2e import groups, inventory
 from e2e.access import Access, Object, stream
 from e2e.bridge import Bridge, bridged, doubly_held
+from e2e.custom_kinds import wait_established
 from e2e.groups import LABEL, member, pod_group
 from e2e.inventory import EXAMPLE
 from e2e.objects import claim_template, pod
@@ -29,7 +30,7 @@ KEPT: Final = "free devices are kept for a group of pods that has waited for lon
 def nodes(cluster: Access) -> Iterator[list[str]]:
     cluster.apply([*inventory.device_classes(), definition(DEVICE_QUOTA)])
     crd = "devicequotas.drawbridge.internal"
-    cluster.kubectl("wait", "--for=condition=Established", "crd", crd, "--timeout=60s")
+    wait_established(cluster, crd)
     names = cluster.add_nodes(
         inventory.kwok_nodes(3, prefix="starve"),
         lambda node: inventory.example_gpus(node, gpus=1 if node.endswith("2") else 2),

@@ -12,6 +12,7 @@ import pytest
 
 from e2e.access import Access, Object, stream
 from e2e.bridge import Bridge, bridged, doubly_held, is_waiting
+from e2e.custom_kinds import wait_established
 from e2e.inventory import EXAMPLE
 from e2e.objects import claim_template, pod, priority_class
 from kube.api.own_kinds import DEVICE_QUOTA
@@ -33,7 +34,7 @@ def quota_kind(cluster: Access, installed_bridge: Bridge) -> Iterator[None]:
     crd = "devicequotas.drawbridge.internal"
     is_installed = cluster.find("crd", crd) is not None  # With Drawbridge, for other stories.
     cluster.apply([definition(DEVICE_QUOTA), priority_class(PRIORITY)])
-    cluster.kubectl("wait", "--for=condition=Established", "crd", crd, "--timeout=60s")
+    wait_established(cluster, crd)
     installed_bridge.stop("a")  # A sidecar that runs looks for new kinds now and then only.
     yield
     cluster.delete("priorityclass", PRIORITY)

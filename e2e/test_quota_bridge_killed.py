@@ -19,6 +19,7 @@ from e2e import inventory
 from e2e.access import PATIENCE, Object
 from e2e.audit import conflicts, log_length, stored_claims
 from e2e.bridge import Bridge, bridged, doubly_held, is_waiting
+from e2e.custom_kinds import wait_established
 from e2e.inventory import EXAMPLE
 from e2e.owned import AUDITED, SHORT_LEASE, TEAM, Owned, taker
 from kube.api.own_kinds import DEVICE_QUOTA
@@ -51,7 +52,7 @@ def stage(owned_bridge: Owned) -> Iterator[Owned]:
     )
     crd = "devicequotas.drawbridge.internal"
     cluster.apply(definition(DEVICE_QUOTA))
-    cluster.kubectl("wait", "--for=condition=Established", "crd", crd, "--timeout=60s")
+    wait_established(cluster, crd)
     limit = {"name": "devices", "driver": EXAMPLE, "devices": {}, "max": MOST}
     selector = {"matchLabels": {"kubernetes.io/metadata.name": TEAM}}
     cluster.apply(

@@ -19,6 +19,7 @@ from e2e.access import Access, Object, stream
 from e2e.binaries import cert_manager, cert_manager_definitions
 from e2e.cluster import Cluster
 from e2e.conftest import IMPATIENT
+from e2e.custom_kinds import wait_established
 from e2e.drawbridge import (
     CERTIFICATES,
     CONTROLLER,
@@ -209,7 +210,7 @@ def installed(
         cluster = undo.enter_context(Cluster(tmp_path_factory.mktemp("cert-manager")))
         cluster.kubectl("apply", "--server-side", "-f", definitions)
         for kind in ("certificates", "issuers"):
-            cluster.kubectl("wait", "--for=condition=Established", f"crd/{kind}.cert-manager.io")
+            wait_established(cluster, f"{kind}.cert-manager.io")
         cluster.run("cert-manager", (program, "--kubeconfig", cluster.kubeconfig))
         classes, nodes, slices = examples_fleet()
         cluster.apply(classes)

@@ -37,6 +37,7 @@ from bench.bridge.sides import METRICS_FLAG, samples, total
 from e2e.attackers import poison
 from e2e.bridge import Bridge, doubly_held
 from e2e.cluster import Cluster
+from e2e.custom_kinds import wait_established
 from e2e.drawbridge import command_line
 from e2e.soak_record import SoakRecord
 from kube.api.core import Pod
@@ -388,8 +389,7 @@ def _installed() -> Iterator[tuple[Cluster, Bridge]]:
     ):
         objects = (device_class(), churn_objects.priority_class())
         cluster.apply([definition(ALLOCATOR_OWNERSHIP), *objects])
-        crd = "crd/allocatorownerships.drawbridge.internal"
-        cluster.kubectl("wait", "--for=condition=Established", crd, "--timeout=60s")
+        wait_established(cluster, "allocatorownerships.drawbridge.internal")
         limits = {"clientConnection": {"qps": CLIENT_QPS, "burst": 2 * CLIENT_QPS}}
         bridge = Bridge(
             cluster,
