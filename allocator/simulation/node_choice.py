@@ -2,15 +2,19 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
+from msgspec.structs import replace
+
 from allocator.cluster.verdicts import ClassVerdict
 from allocator.explain.trace import Evaluated
 from allocator.model.plan import Plan
+from allocator.model.requests import PendingClaims
 from allocator.nodes.scoring import score_resources
 from allocator.pods.claims import pod_name
 from allocator.simulation.attempt import BestNode, PlacementAttempt, class_names
 from allocator.simulation.best_verdicts import best_verdicts
 from allocator.simulation.model import SimulationInput, SimulationOptions
 from allocator.simulation.placements import Placements
+from allocator.simulation.quotas import HeldBack, NodesWithinQuota
 from allocator.strategies import registry
 from allocator.strategies.by_node_pool import PoolStrategies, by_node_pool
 from allocator.strategies.capacity_weights import CapacityWeights
@@ -57,8 +61,8 @@ class NodeChoice:
         attempt: PlacementAttempt,
         nodes: Mapping[frozenset[str], Collection[str]],
         evaluated: list[Evaluated],
-    ) -> BestNode | None:
-        """Return the best node, if any; the verdicts are added to `evaluated`.
+    ) -> BestNode | HeldBack | None:
+        """Return the best node, if any, or the reason that a quota keeps the pod from all; verdicts go to `evaluated`.
 
         Args:
             nodes: Extended resources that a claim has to provide, to the nodes where that is so.
@@ -67,6 +71,7 @@ class NodeChoice:
             AttemptFailed: The attempt ends on all nodes.
         """
         best: BestNode | None = None
+        held_back: HeldBack | None = None
         for resources, names in nodes.items():
             claims = (*attempt.claims.open, *self._state.extended_claims(attempt, resources))
             pending = self._state.cluster.resolve(claims)
@@ -75,15 +80,32 @@ class NodeChoice:
                 self._state.cluster, pending, strategy, self._options.budget, names
             )
             evaluated.append(Evaluated(verdicts=verdicts, pending=pending, strategy=strategy))
-            for verdict in verdicts.classes:
-                if not isinstance(verdict.outcome, Plan):
+            within = self._nodes_within_quota(attempt.pod, pending, strategy)
+            for of_class in verdicts.classes:
+                if not isinstance(of_class.outcome, Plan):
+                    continue
+                verdict = of_class
+                if within is not None:
+                    verdict = _within_quota(of_class, of_class.outcome, within)
+                if not verdict.nodes:
                     continue
                 rank, node = self._best_of_class(attempt, verdict, strategy)
                 if best is None or (-rank, node) < (-best.rank, best.node):
-                    plan = verdicts.plan(node)
+                    plan = verdicts.plan(node) if within is None else within.plan(node)
                     assert plan is not None
                     best = BestNode(rank=rank, node=node, plan=plan, pending=pending)
-        return best
+            if held_back is None and within is not None:
+                held_back = within.held_back()
+        return best or held_back
+
+    def _nodes_within_quota(
+        self, pod: Pod | None, pending: PendingClaims, strategy: Strategy
+    ) -> NodesWithinQuota | None:
+        quotas = self._objects.quotas
+        if quotas is None or pod is None:
+            return None
+        cluster, budget = self._state.cluster, self._options.budget
+        return quotas.nodes_within(pod, pending, strategy, cluster, budget)
 
     def _best_of_class(
         self, attempt: PlacementAttempt, verdict: ClassVerdict, strategy: Strategy
@@ -102,6 +124,11 @@ class NodeChoice:
             for name in verdict.nodes
         )
         return by_strategy * (profile.strategy_weight or 0) - less, node
+
+
+def _within_quota(verdict: ClassVerdict, plan: Plan, within: NodesWithinQuota) -> ClassVerdict:
+    """Return the verdict about those nodes of a class that have devices within a quota."""
+    return replace(verdict, nodes=tuple(name for name in verdict.nodes if within.has(name, plan)))
 
 
 def _named_strategy(

@@ -220,7 +220,7 @@ class HeldBackPods:
         quotas = self._objects.quotas
         reason = None if quotas is None else quotas.hold_back(pod)
         if reason is not None:
-            self._note(pod, reason)
+            self.note(pod, reason)
         return reason is not None
 
     def without_members(self, group: DeclaredGroup) -> DeclaredGroup:
@@ -233,7 +233,7 @@ class HeldBackPods:
             if reason is None:
                 tried.append(pod)
             else:
-                self._note(pod, reason)
+                self.note(pod, reason)
         return replace(group, waiting=tuple(tried), held_back=group.held_back + len(reasons))
 
     def placed_pod(self, name: Name, node: str | None) -> PlacedPod:
@@ -248,7 +248,7 @@ class HeldBackPods:
         waits = True if reason.waits else msgspec.UNSET
         return PlacedPod(namespace=name[0], name=name[1], reason=reason.reason, waits=waits)
 
-    def _note(self, pod: Pod, reason: HeldBack) -> None:
+    def note(self, pod: Pod, reason: HeldBack) -> None:
         """Note a pod; claims that it names are not tried for their own sake."""
         namespace = pod.metadata.namespace
         self.reasons[namespace, pod_name(pod)] = reason

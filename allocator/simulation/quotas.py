@@ -1,14 +1,18 @@
-"""The quotas of a simulation, as it asks about them: pods that are held back, and the budgets of groups."""
+"""The quotas of a simulation, as it asks about them: pods that are held back, and the budgets of pods and groups."""
 
 from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
 
+from allocator.cluster.cluster import Cluster
 from allocator.declarations.model import DeclaredGroup
 from allocator.groups.budget import GroupBudget
 from allocator.groups.model import GroupPlan
+from allocator.model.plan import Budget, Plan
+from allocator.model.requests import PendingClaims
 from allocator.pods.claims import Name
+from allocator.strategies.strategy import Strategy
 from findings.finding import Finding
 from kube.api.core import Pod
 
@@ -27,6 +31,26 @@ class HeldBack(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
 
 
+class NodesWithinQuota(Protocol):
+    """The nodes with devices for a pod within the rest of its quotas."""
+
+    def has(self, name: str, plan: Plan) -> bool:
+        """Return True if a node has such devices.
+
+        Args:
+            plan: The plan of a node of its class.
+        """
+        ...
+
+    def plan(self, name: str) -> Plan:
+        """Return the plan of such a node."""
+        ...
+
+    def held_back(self) -> HeldBack | None:
+        """Return the reason that no node was among them so far; None if none was too expensive."""
+        ...
+
+
 class Quotas(Protocol):
     """The quotas with their use, charged by a simulation with one pod after the other."""
 
@@ -40,6 +64,22 @@ class Quotas(Protocol):
 
     def release(self, pod: Pod) -> None:
         """Take note that a pod gets no place."""
+        ...
+
+    def nodes_within(
+        self, pod: Pod, pending: PendingClaims, strategy: Strategy, cluster: Cluster, budget: Budget
+    ) -> NodesWithinQuota | None:
+        """Return the nodes for a pod that is charged for its devices; None if it may have any.
+
+        Its first charge, for the least that it can have, ends.
+
+        Args:
+            budget: The budget of each search.
+        """
+        ...
+
+    def charge_devices(self, pod: Pod, pending: PendingClaims, plan: Plan) -> None:
+        """Charge a pod for its devices, if it is charged for these."""
         ...
 
     def hold_back_members(self, group: DeclaredGroup) -> Mapping[Name, HeldBack]:

@@ -29,7 +29,7 @@ from allocator.groups.model import GroupPlan
 from allocator.model.outcome import AttemptFailed, Reason
 from allocator.model.requests import PendingClaims
 from allocator.pods.claims import Name, PodClaims, claim_name, pod_name
-from allocator.simulation.attempt import PlacementAttempt
+from allocator.simulation.attempt import BestNode, PlacementAttempt
 from allocator.simulation.best_verdicts import best_verdicts
 from allocator.simulation.group_attempt import (
     build_question,
@@ -54,6 +54,7 @@ from allocator.simulation.model import (
 )
 from allocator.simulation.node_choice import NodeChoice
 from allocator.simulation.placements import HeldBackPods, Placements
+from allocator.simulation.quotas import HeldBack
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 
@@ -405,15 +406,20 @@ class _Run:
         try:
             best = self._choice.best(attempt, nodes, evaluated)
             if len(self._traces) < self._options.traces:
-                plan = best.plan if best is not None else None
+                plan = best.plan if isinstance(best, BestNode) else None
                 usage, rules = self._state.cluster.usage, self._state.cluster.options
                 results = self._state.filter.results(attempt, filtered)
                 trace = trace_placement(
                     attempt.title, results, evaluated, plan, usage=usage, rules=rules
                 )
                 self._traces.append(trace)
-            if best is not None:
+            if isinstance(best, HeldBack) and attempt.pod is not None:
+                self._waiting.note(attempt.pod, best)
+                return None
+            if isinstance(best, BestNode):
                 self._state.allocate(best.plan, best.pending)
+                if self._quotas is not None and attempt.pod is not None:
+                    self._quotas.charge_devices(attempt.pod, best.pending, best.plan)
                 return best.node
         except AttemptFailed as error:
             aborted = self._abort(self._state.cluster.nodes, error)

@@ -8,28 +8,35 @@ what is left as a budget, and they are charged with their devices; the pods of o
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
+from allocator.cluster.cluster import Cluster
+from allocator.cluster.search_budget import SearchBudget
 from allocator.declarations.model import DeclaredGroup
 from allocator.groups.budget import GroupBudget
 from allocator.groups.model import GroupPlan
 from allocator.model.feature_gates import Features
-from allocator.model.plan import Choice
+from allocator.model.plan import Budget, Choice, Plan
+from allocator.model.requests import PendingClaims
 from allocator.pods.claims import Name, claim_name, pod_name
 from allocator.pods.extended_resource_claim import mapped_resources
 from allocator.search.attempt import AllocatorOptions
-from allocator.simulation.quotas import HeldBack, Quotas
+from allocator.simulation.quotas import HeldBack, NodesWithinQuota, Quotas
+from allocator.strategies.strategy import Strategy
 from answers.cluster.quota_usage import usage_beside, with_consumers
 from answers.model.cluster_state import ClusterState
 from answers.model.findings import describe_rejection
 from clusterstate.fits_in_keys import findings_in_keys
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, has_errors
+from findings.finding import Code, Finding, has_errors, warning
 from kube.api.core import NAMESPACE_NAME, Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.ownership import owned_drivers
+from quotas.device_quotas.affordable_nodes import AffordableNodes, TenantBudget
 from quotas.device_quotas.book import QuotaBook
+from quotas.device_quotas.caps import CapBreach
 from quotas.device_quotas.group_budget import QuotaBudget
-from quotas.device_quotas.ledger import DeviceQuotaLedger, Entry, Stage
+from quotas.device_quotas.ledger import DeviceQuotaLedger, Entry, Excess, Stage
 from quotas.device_quotas.tenants import Account
 from quotas.gates.usage import QuotaUsage
 from rules.context.context import Context
@@ -37,6 +44,14 @@ from rules.context.rule import Subject
 from rules.feasibility.idle_cluster import IdleCluster
 from rules.quotas.excesses import find_pod_excesses, uncharged_entries
 from translation.cluster.snapshot import TranslationSnapshot
+
+UNTIL_ROOM: Final = (
+    "wait until other pods of the tenant end, request less, or raise the DeviceQuota"
+)
+"""The way out for a pod that waits for a DeviceQuota if no smaller amount is known to fit."""
+
+ANSWER_STEPS: Final = 50_000
+"""Steps of all searches for the nodes of a pod within its quota, as on the bridge."""
 
 
 class Budgets:
@@ -113,7 +128,18 @@ class Budgets:
 
     def charge(self, pod: Pod) -> tuple[Hashable, ...]:
         """Count a pod for those that come after it, and return the keys of the charges."""
-        charges_by_key = self._charges(pod)
+        return self._put(pod, self._charges(pod))
+
+    def charge_keys(self, pod: Pod) -> tuple[Hashable, ...]:
+        """Count the keys of a pod alone, without its claims, and return the keys of the charges."""
+        context = self._context
+        if context is None or context.quota_book is None:
+            return ()
+        return self._put(pod, dict(_key_charges(self._subject(pod), context, context.quota_book)))
+
+    def _put(
+        self, pod: Pod, charges_by_key: Mapping[Hashable, Mapping[Account, int]]
+    ) -> tuple[Hashable, ...]:
         if self.ledger is not None:
             for key, charges in charges_by_key.items():
                 self.ledger.put(key, Entry(pod.metadata.namespace, Stage.PROMISED, charges))
@@ -143,6 +169,32 @@ class Budgets:
         book = self._usage.book
         left = tuple([max(0, book.ledger.left(account)) for account in accounts])
         return QuotaBudget(accounts, left, book)
+
+    def nodes_within(
+        self,
+        namespace: str,
+        pending: PendingClaims,
+        strategy: Strategy,
+        cluster: Cluster,
+        budget: Budget,
+    ) -> "PodNodes | None":
+        """Return the nodes with devices within the rest of a namespace's quotas; None if it may have any.
+
+        Args:
+            budget: The budget of each search.
+        """
+        accounts = self._enforced_by_bridge(namespace)
+        if self._usage is None or not accounts:
+            return None
+        tenant = TenantBudget(accounts, self._usage.book)
+        if tenant.is_ample(pending):
+            return None
+        return PodNodes(
+            *(pending, strategy, cluster, tenant),
+            drivers=self._owned,
+            answer_budget=SearchBudget(cluster.costs, ANSWER_STEPS),
+            node_budget=budget,
+        )
 
     def exceeded_by(self, namespace: str, choices: Iterable[Sequence[Choice]]) -> tuple[str, ...]:
         """Return the limits of owned drivers that devices of claims exceed, in phrases.
@@ -215,6 +267,26 @@ class Budgets:
             self._usage.book.replace_namespace(namespace, {NAMESPACE_NAME: namespace})
 
 
+class PodNodes(AffordableNodes):
+    """The nodes of a pod of the bridge within the rest of its namespace's quotas."""
+
+    def held_back(self) -> HeldBack | None:
+        """Return the reason that no node was among them so far; None if none was too expensive."""
+        if self.excesses is None:
+            reason = "the search for devices within the DeviceQuotas was cut off"
+            return HeldBack(reason=reason, waits=True, findings=()) if self.is_cut_off else None
+        path = FieldPath().child("spec", "resourceClaims")
+        findings = tuple(
+            warning(_code_of(excess), path, excess.message, UNTIL_ROOM) for excess in self.excesses
+        )
+        return HeldBack(reason=describe_rejection(findings), waits=True, findings=findings)
+
+
+def _code_of(excess: Excess | CapBreach) -> Code:
+    is_cap = isinstance(excess, CapBreach)
+    return Code.EXCEEDS_PER_REQUEST_QUOTA if is_cap else Code.DEVICE_QUOTA_FULL
+
+
 class SimulatedQuotas:
     """The DeviceQuotas of a cluster, charged with pods that are placed in turn (`allocator.simulation.quotas`)."""
 
@@ -226,16 +298,16 @@ class SimulatedQuotas:
         """
         self._budgets = budgets
         self._snapshot = snapshot
-        # By name of the pod; of the claims of a group together, since nobody takes them back one by one.
+        # By name of the pod; of claims that are charged for their devices together, since these are placed.
         self._charged: dict[Name, tuple[Hashable, ...]] = {}
-        self._of_groups: list[Hashable] = []
+        self._by_devices: list[Hashable] = []
 
     def begin(self) -> None:
         """Take back the charges of an earlier simulation."""
         for name in tuple(self._charged):
             self._take_back(name)
-        self._budgets.release(self._of_groups)
-        self._of_groups.clear()
+        self._budgets.release(self._by_devices)
+        self._by_devices.clear()
 
     def hold_back(self, pod: Pod) -> HeldBack | None:
         """Return the reason a pod is not tried; charge it if there is none."""
@@ -254,6 +326,22 @@ class SimulatedQuotas:
         """Take back the charge of a pod that gets no place, if the bridge would give it one: it promises nothing."""
         if self._budgets.is_of_bridge(pod):
             self._take_back(_name_of(pod))
+
+    def nodes_within(
+        self, pod: Pod, pending: PendingClaims, strategy: Strategy, cluster: Cluster, budget: Budget
+    ) -> NodesWithinQuota | None:
+        """Return the nodes for a pod of the bridge; None for others, charged for the least that they can have."""
+        if not self._budgets.is_of_bridge(pod):
+            return None
+        self._charge_keys(pod)
+        namespace = pod.metadata.namespace
+        return self._budgets.nodes_within(namespace, pending, strategy, cluster, budget)
+
+    def charge_devices(self, pod: Pod, pending: PendingClaims, plan: Plan) -> None:
+        """Charge a pod of the bridge for its devices."""
+        if self._budgets.is_of_bridge(pod):
+            self._charge_keys(pod)
+            self._charge_plan(pending, plan)
 
     def hold_back_members(self, group: DeclaredGroup) -> Mapping[Name, HeldBack]:
         """Return the pods of a group that are not tried with it; charge the others if they are enough."""
@@ -282,9 +370,18 @@ class SimulatedQuotas:
         if not self._is_joint(group):
             return
         for share in plan.shares:
-            for claim, choices in zip(share.pending.claims, share.plan.choices, strict=True):
-                self._budgets.charge_devices(claim_name(claim), choices)
-                self._of_groups.append(claim_name(claim))
+            self._charge_plan(share.pending, share.plan)
+
+    def _charge_plan(self, pending: PendingClaims, plan: Plan) -> None:
+        for claim, choices in zip(pending.claims, plan.choices, strict=True):
+            self._budgets.charge_devices(claim_name(claim), choices)
+            self._by_devices.append(claim_name(claim))
+
+    def _charge_keys(self, pod: Pod) -> None:
+        """Take back the charge for the claims of a pod."""
+        name = _name_of(pod)
+        self._take_back(name)
+        self._charged[name] = self._budgets.charge_keys(pod)
 
     def _is_joint(self, group: DeclaredGroup) -> bool:
         return bool(group.waiting) and self._budgets.is_of_bridge(group.waiting[0])
@@ -314,6 +411,14 @@ def _charges(
     for number, entry in enumerate(uncharged_entries(pod, FieldPath(), context, book)):
         key = entry.existing or ("claim of a placed pod", pod.namespace, name, number)
         yield key, book.least_charges(pod.namespace, [entry.claim.spec.devices])
+    yield from _key_charges(pod, context, book)
+
+
+def _key_charges(
+    pod: Subject[Pod], context: Context, book: QuotaBook
+) -> Iterator[tuple[Hashable, Mapping[Account, int]]]:
+    """Yield the charge of the keys that a pod has instead of claims."""
+    name = pod.view.metadata.name
     mapped = mapped_resources(pod.view, context.extended_resources)
     yield (
         ("keys of a placed pod", pod.namespace, name),

@@ -26,7 +26,7 @@ from allocator.simulation.model import (
     SimulationResult,
 )
 from allocator.simulation.pending_cause import Cause, cause_of_code
-from answers.cluster.budgets import Budgets, quotas_of_group
+from answers.cluster.budgets import Budgets, SimulatedQuotas, quotas_of_group
 from answers.cluster.fits_in_keys import key_sources
 from answers.cluster.hints import advise_pod, missing_claim_advice
 from answers.cluster.quota_usage import gate_reason, promised_amounts
@@ -46,10 +46,6 @@ from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.preflight.preconditions.schedulers import find_foreign_scheduler
 
 NO_ADVICE: Final[Mapping[str, str]] = {}
-UNTIL_ROOM: Final = (
-    "wait until other pods of the tenant end, request less, or raise the DeviceQuota"
-)
-"""The way out for a pod that waits for a DeviceQuota if no smaller amount is known to fit."""
 
 
 class Condition(StrEnum):
@@ -171,10 +167,11 @@ def pod_status(
     )
     if not is_pending(pod):
         return status
-    answer = _placement(pod, state, cluster, snapshot, is_new=is_new)
+    answer, quotas = _placement(pod, state, cluster, snapshot, is_new=is_new)
     gate = gate_reason(pod, state)
     explanation = None if answer.all_placed else explain_pending(pod, state, cluster, snapshot)
-    quotas = _exceeded_quotas(pod, state) if gate is None else gate.quotas
+    if gate is not None:
+        quotas = gate.quotas
     created_objects = state.created_objects
     uncreated = [claim for claim in claims.open if claim_name(claim) not in created_objects.claims]
     excesses = tuple(explain_uncreated(uncreated, state.resource_quotas, created_objects))
@@ -270,10 +267,6 @@ def scheduler_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
     yield sentence
 
 
-def _exceeded_quotas(pod: Pod, state: ClusterState) -> tuple[str, ...]:
-    return Budgets(state, pods={(pod.metadata.namespace, pod.metadata.name)}).explain(pod)
-
-
 def _uncreated_advice(pod: Pod, uncreated: Sequence[ResourceClaim]) -> Iterator[str]:
     """Yield in a sentence that claims of a pending pod are not created, for a reason in its events."""
     if uncreated:
@@ -332,8 +325,10 @@ def _placement(
     snapshot: TranslationSnapshot,
     *,
     is_new: bool = False,
-) -> SimulationResult:
-    """Return the placement of a pending pod, with all of its group that waits.
+) -> tuple[SimulationResult, tuple[str, ...]]:
+    """Return the placement of a pending pod, with all of its group that waits, and the limits that it exceeds.
+
+    A pod that exceeds limits is placed as if it did not, so that the nodes with its devices are known.
 
     Args:
         snapshot: Its profiles are those in force.
@@ -342,16 +337,27 @@ def _placement(
     waiting_pods = [other for other in state.pods.values() if is_pending(other)]
     groups = state.groups(waiting_pods, are_new=is_new)
     own = next((group for group in groups.groups if pod in group.waiting), None)
+    budgets = Budgets(state, pods={(pod.metadata.namespace, pod.metadata.name)})
+    exceeded = budgets.explain(pod)
     question = msgspec.structs.replace(
-        _question(state, pods=(pod,) if own is None else own.waiting),
-        groups=groups,
-        quotas=None if own is None else quotas_of_group(own, state, snapshot),
+        _question(state, pods=(pod,) if own is None else own.waiting), groups=groups
     )
+    if own is not None:
+        quotas = quotas_of_group(own, state, snapshot)
+        question = msgspec.structs.replace(question, quotas=quotas)
+    elif not exceeded and budgets.is_of_bridge(pod):
+        quotas = SimulatedQuotas(budgets, snapshot)
+        question = msgspec.structs.replace(question, quotas=quotas)
     title = f"Pod {pod.metadata.namespace}/{pod.metadata.name}"
     options = SimulationOptions(closest_fits=1, explained_title=title)
     answer = simulation.simulate_in_order(cluster, question, options)
+    if own is None and answer.held_back:
+        (held_back,) = answer.held_back.values()
+        exceeded = tuple(finding.detail for finding in held_back.findings) or (held_back.reason,)
+        question = msgspec.structs.replace(question, quotas=None)
+        answer = simulation.simulate_in_order(cluster, question, options)
     if own is None:
-        return answer
+        return answer, exceeded
     if not any(group.reason for group in answer.groups):
         failures = tuple(failure for failure in answer.failures if failure.title == title)
         answer = msgspec.structs.replace(
@@ -368,13 +374,14 @@ def _placement(
     names = {claim_name(claim) for claim in claims}
     namespace, name = pod.metadata.namespace, pod.metadata.name
     names |= {(namespace, claim) for claim in answer.uses.get((namespace, name), ())}
-    return msgspec.structs.replace(
+    of_pod = msgspec.structs.replace(
         answer,
         pods=tuple(
             placed for placed in answer.pods if (placed.namespace, placed.name) == (namespace, name)
         ),
         claims=tuple(claim for claim in answer.claims if (claim.namespace, claim.name) in names),
     )
+    return of_pod, exceeded
 
 
 def scheduler_message(pod: Pod) -> str | None:
@@ -408,10 +415,10 @@ def claim_status(claim: ResourceClaim, state: ClusterState, cluster: Cluster) ->
     first = next((pod for pod in users if is_pending(pod)), None)
     gate = None if first is None else gate_reason(first, state)
     if first is not None:
-        answer = _placement(first, state, cluster, TranslationSnapshot(profiles={}))
+        answer, quotas = _placement(first, state, cluster, TranslationSnapshot(profiles={}))
         status = msgspec.structs.replace(
             status,
-            quotas=_exceeded_quotas(first, state) if gate is None else gate.quotas,
+            quotas=quotas if gate is None else gate.quotas,
             gate=gate.text if gate is not None else None,
             is_final=gate is not None and gate.is_final,
         )

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from allocator.cluster.cluster import Cluster
+from allocator.cluster.search_budget import SearchBudget
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 from sidecar.model.protocol import GroupRequest
@@ -23,7 +24,6 @@ from sidecar.plan.nominations import (
 from sidecar.plan.occupancy import Occupancy, with_allocated, without_claims
 from sidecar.plan.placement import with_allocation
 from sidecar.plan.preemption import freed_claims, freed_claims_of_nodes
-from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
 
 NEVER_YET: Final = "~"

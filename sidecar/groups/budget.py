@@ -16,12 +16,13 @@ from allocator.pods.claims import Name, claim_name
 from allocator.pods.node_eligibility import is_for
 from allocator.search.results import allocation, node_selector, share_ids
 from kube.api.resource import ResourceClaim
+from quotas.device_quotas.affordable_nodes import Excesses, TenantBudget, closest
 from quotas.device_quotas.group_budget import QuotaBudget
 from sidecar.groups.places import PlannedClaim
 from sidecar.plan.occupancy import Occupancy, with_allocated
 from sidecar.plan.placement import NODE_STEPS, budget_for, share_seed, with_allocation
 from sidecar.plan.snapshot import Snapshot
-from sidecar.plan.tenant_budget import Excesses, TenantBudget, closest, tenant_budget
+from sidecar.plan.tenant_budget import tenant_budget
 
 
 def quota_budget(namespace: str, snapshot: Snapshot, occupancy: Occupancy) -> QuotaBudget | None:

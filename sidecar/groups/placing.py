@@ -7,10 +7,11 @@ from allocator.pods.claims import Name, claim_name
 from allocator.search.recheck import are_compatible
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
+from quotas.device_quotas.affordable_nodes import is_owned
 from sidecar.groups.places import Places, PlannedClaim
 from sidecar.model.rejections import Rejection
 from sidecar.plan.nominations import place_beside_rivals
-from sidecar.plan.placement import Placement, are_available, is_owned
+from sidecar.plan.placement import Placement, are_available
 from sidecar.plan.pod_claims import find_placeable_claims
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.tenant_budget import tenant_budget

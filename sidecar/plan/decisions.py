@@ -12,6 +12,7 @@ import msgspec
 
 from allocator.cluster.preference import Preference
 from allocator.cluster.ranking import Limits, RankedNodes
+from allocator.cluster.search_budget import SearchBudget
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
@@ -21,6 +22,14 @@ from allocator.strategies.strategy import Strategy
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 from kube.cel.scope import AnswersPending, metered
+from quotas.device_quotas.affordable_nodes import (
+    AffordableNodes,
+    Excesses,
+    OverBudget,
+    TenantBudget,
+    closest,
+    is_owned,
+)
 from sidecar.commit.binding import binding_rejection, binding_state
 from sidecar.model.protocol import MAX_NODES, ResourceRequests, ScoredNode, Verdict
 from sidecar.model.rejections import (
@@ -31,7 +40,6 @@ from sidecar.model.rejections import (
     unschedulable,
     with_message,
 )
-from sidecar.plan.affordable_nodes import AffordableNodes
 from sidecar.plan.nominations import (
     keeps_against,
     nominated_node,
@@ -44,25 +52,19 @@ from sidecar.plan.nominations import (
 from sidecar.plan.occupancy import Keep, Occupancy
 from sidecar.plan.placement import (
     NODE_STEPS,
-    OverBudget,
     Placement,
     are_available,
     attempt_failed,
     budget_for,
     choose_strategy,
-    is_owned,
     not_owned,
     place_or_excesses,
     resolve,
 )
 from sidecar.plan.pod_claims import find_placeable_claims
 from sidecar.plan.room import with_ranks
-from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.tenant_budget import (
-    Excesses,
-    TenantBudget,
-    closest,
     has_victims,
     over_budget,
     tenant_budget,
@@ -231,7 +233,12 @@ class _Question:
         self._affordable = (
             None
             if tenant is None or tenant.is_ample(pending)
-            else AffordableNodes(pending, strategy, snapshot, tenant, self._budget)
+            else AffordableNodes(
+                *(pending, strategy, snapshot.cluster, tenant),
+                drivers=snapshot.drivers,
+                answer_budget=self._budget,
+                node_budget=budget_for(strategy, NODE_STEPS),
+            )
         )
 
     def answer(self, limits: Limits, max_parts: int, *, all_nodes: bool) -> Fits | Rejection:

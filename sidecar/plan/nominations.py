@@ -6,6 +6,7 @@ Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/runtime, RunFilterPlu
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
+from allocator.cluster.search_budget import SearchBudget
 from allocator.model.devices import PoolId
 from allocator.model.requests import PendingClaims
 from allocator.pods.claims import Name, PodClaims, allocation_of, claim_name
@@ -16,7 +17,6 @@ from sidecar.model.rejections import Rejection
 from sidecar.plan.occupancy import Keep, Occupancy, with_kept, without_claims
 from sidecar.plan.placement import NODE_STEPS, Placement, place, resolve, with_placement
 from sidecar.plan.pod_claims import find_placeable_claims
-from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.tenant_budget import shared_accounts, tenant_budget
 

@@ -4,17 +4,14 @@ Source of the verdicts: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugi
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from allocator.cluster.verdicts import Outcome
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
 from allocator.model.plan import Budget, Plan
 from allocator.model.requests import PendingClaims
-from allocator.model.usage import Usage
 from allocator.pods.claims import allocation_of
 from allocator.pods.node_eligibility import is_for
 from allocator.search.results import allocation, share_ids
@@ -27,12 +24,12 @@ from kube.api.core import Node, Pod
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimStatus
 from kube.cel.scope import AnswersPending, BudgetSpent, evaluating, metered
 from kube.errors import FieldError
-from quotas.device_quotas.caps import CapBreach
+from quotas.device_quotas.affordable_nodes import OverBudget, find_plan, is_owned
 from sidecar.model.rejections import Code, Rejection, failed_rejection, unresolvable, unschedulable
 from sidecar.plan.occupancy import Occupancy, with_allocated
 from sidecar.plan.pod_claims import find_placeable_claims
 from sidecar.plan.snapshot import Snapshot
-from sidecar.plan.tenant_budget import Excesses, TenantBudget, over_budget, tenant_budget
+from sidecar.plan.tenant_budget import over_budget, tenant_budget
 
 NODE_STEPS: Final = 20_000
 """Steps of the search on one node: with 10 to 30 us a step up to half a second, in which no other pod is
@@ -43,17 +40,6 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """The allocations that a pod's open claims get on one node, in their order."""
 
     allocations: tuple[tuple[ResourceClaim, AllocationResult], ...]
-
-
-class OverBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """Every plan of a node exceeds the budget of the tenant.
-
-    Attributes:
-        excesses: Those of the plan that the node has without a bound, or of one within the caps if there
-            is one.
-    """
-
-    excesses: Excesses
 
 
 def place(
@@ -126,7 +112,8 @@ def _place_open(
             outcome = find_plan(
                 pending,
                 node,
-                snapshot,
+                snapshot.cluster,
+                drivers=snapshot.drivers,
                 strategy=strategy,
                 budget=budget,
                 usage=None if occupancy is None else occupancy.usage,
@@ -147,53 +134,6 @@ def _place_open(
     if isinstance(outcome, BudgetExhausted):
         return _cut_off()
     return unschedulable(Code.NO_DEVICES, "the node has no free devices for the ResourceClaims")
-
-
-def find_plan(
-    pending: PendingClaims,
-    node: str,
-    snapshot: Snapshot,
-    *,
-    strategy: Strategy,
-    budget: Budget,
-    usage: Usage | None,
-    tenant: TenantBudget | None,
-    first_plan: Plan | None = None,
-) -> Outcome | OverBudget:
-    """Search a node, and again within the budget of the tenant if the first plan exceeds that.
-
-    Args:
-        budget: Maximum cost of each search.
-        usage: Other usage than there is; None for that of now.
-        tenant: The budget of the tenant; None if nothing limits it.
-        first_plan: A plan with the charge of the first one, which saves its search; None for none.
-
-    Raises:
-        AttemptFailed: The attempt fails.
-        AnswerInterrupted: There is no outcome, for the reason that the class of the error says.
-    """
-    cluster, drivers = snapshot.cluster, snapshot.drivers
-    search = partial(cluster.verdict, pending, node, strategy=strategy, budget=budget, usage=usage)
-    outcome = search() if first_plan is None else first_plan
-    if tenant is None or not isinstance(outcome, Plan) or not is_owned(outcome, drivers):
-        return outcome
-    if tenant.is_ample(pending):
-        return outcome
-    excesses = tenant.excesses_of_plan(outcome)
-    if not excesses:
-        return outcome
-    devices = cluster.node_devices(node)
-    bounded_outcome = search(bounds=tenant.bounds(devices))
-    if isinstance(bounded_outcome, BudgetExhausted):
-        return bounded_outcome
-    if isinstance(bounded_outcome, Plan) and is_owned(bounded_outcome, drivers):
-        return bounded_outcome
-    if any(isinstance(excess, CapBreach) for excess in excesses):
-        # What exceeds a cap is rejected for good, unless another choice lacks nothing but a release.
-        capped_outcome = search(bounds=tenant.caps(devices))
-        if isinstance(capped_outcome, Plan) and is_owned(capped_outcome, drivers):
-            excesses = tenant.excesses_of_plan(capped_outcome)
-    return OverBudget(excesses=excesses)
 
 
 def with_placement(occupancy: Occupancy, placement: Placement, snapshot: Snapshot) -> Occupancy:
@@ -254,11 +194,6 @@ def resolve(claims: Sequence[ResourceClaim], snapshot: Snapshot) -> PendingClaim
 def are_available(allocated_claims: Iterable[ResourceClaim], node: Node) -> bool:
     """Return True if allocated claims can be used on a node."""
     return all(_is_available(claim, node) for claim in allocated_claims)
-
-
-def is_owned(plan: Plan, drivers: frozenset[str]) -> bool:
-    """Return True if a plan takes devices of these drivers only."""
-    return all(choice.device.id.driver in drivers for choices in plan.choices for choice in choices)
 
 
 def not_owned() -> Rejection:

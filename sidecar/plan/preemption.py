@@ -7,6 +7,7 @@ after the other, on 16 nodes at a time, and once more for each victim that it wo
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from allocator.cluster.search_budget import SearchBudget
 from allocator.model.devices import PoolId
 from allocator.pods.claims import Name, allocation_of, claim_name
 from kube.api.core import Pod
@@ -30,7 +31,6 @@ from sidecar.plan.nominations import (
 from sidecar.plan.occupancy import Occupancy, without_claims
 from sidecar.plan.placement import Placement, place, with_placement
 from sidecar.plan.pod_claims import find_placeable_claims
-from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
 
 FILTER_STEPS: Final = 2_000

@@ -188,6 +188,77 @@ def test_pods_of_other_schedulers_wait_for_each_other() -> None:
     }
 
 
+# --- single pods, as the bridge places them -------------------------------------------------------
+
+
+def test_a_pod_is_placed_where_its_device_keeps_within_the_quota() -> None:
+    """The first node has a device that is too large."""
+    nodes = [node("a", "80"), node("b", "40")]
+
+    assert places(simulated(*cluster(*nodes, memory=40), pod("x"))) == {"x": "b"}
+
+
+def test_a_pod_gets_the_device_of_a_node_that_keeps_within_the_quota() -> None:
+    """The first device of the node is too large."""
+    answer = simulated(*cluster(node("a", "80", "40"), memory=40), pod("x"))
+
+    (claim,) = answer["claims"]
+    assert [entry["device"] for entry in claim["allocation"]["devices"]["results"]] == ["gpu-1"]
+
+
+def test_a_pod_is_charged_for_the_device_that_it_gets() -> None:
+    """It was charged with the least, so the second pod was placed above the quota."""
+    answer = simulated(*cluster(node("a", "80", "80", "40"), memory=120), *map(pod, "xyz"))
+
+    assert places(answer) == {"x": "a", "y": "a", "z": None}
+    devices = [
+        entry["device"]
+        for claim in answer["claims"]
+        if "allocation" in claim
+        for entry in claim["allocation"]["devices"]["results"]
+    ]
+    assert devices == ["gpu-0", "gpu-2"]
+
+
+def test_a_pod_waits_while_all_free_devices_are_too_large() -> None:
+    """The small device, the least that it can have, is in use."""
+    nodes = [node("a", "40"), node("b", "80")]
+    objects = cluster(*nodes, memory=100)
+
+    answer = simulated(*objects, pod("x"), pod("y"))
+
+    assert places(answer) == {"x": "a", "y": None}
+    (waiting,) = (entry for entry in answer["pods"] if entry.get("waits"))
+    assert waiting["reason"] == (
+        "spec.resourceClaims: DeviceQuota team, limit memory: 80Gi of memory needed, 60Gi of 100Gi of memory left; "
+        "wait until other pods of the tenant end, request less, or raise the DeviceQuota [deviceQuotaFull]"
+    )
+
+
+def test_why_names_the_quota_that_all_free_devices_exceed() -> None:
+    objects = [*cluster(node("a", "40"), node("b", "80"), memory=100), pod("x"), pod("y")]
+    (used,) = json.loads(
+        drawbridge("simulate", "-f", "-", "-o", "json", stdin=dump_yaml(objects)).stdout
+    )["claims"][:1]
+    assert used["node"] == "a"
+    claim = api_object(
+        "ResourceClaim",
+        "used",
+        "default",
+        spec=template("one", 1)["spec"]["spec"],
+        status={"allocation": used["allocation"]},
+    )
+
+    result = drawbridge(
+        "why", "pod", "y", "--snapshot", "-", stdin=dump_yaml([*objects[:-2], claim, pod("y")])
+    )
+
+    assert result.exit_code == 0, result.output
+    text = " ".join(result.stdout.split())
+    assert "80Gi of memory needed, 60Gi of 100Gi of memory left" in text
+    assert "a node has the devices, but too little is" in text
+
+
 # --- the same as trying all placements ------------------------------------------------------------
 
 

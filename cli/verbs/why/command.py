@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name, pod_name
+from answers.cluster.budgets import UNTIL_ROOM
 from answers.cluster.conflicts import describe_conflicts
 from answers.cluster.fits_in_keys import budget_fixes, separation_advice, with_fits_in_keys
 from answers.cluster.held_back import held_devices, kept_for_groups
@@ -25,7 +26,6 @@ from answers.cluster.pending_workload import (
 )
 from answers.cluster.quota_status import unenforced_notes
 from answers.cluster.why import (
-    UNTIL_ROOM,
     Condition,
     ObjectStatus,
     claim_status,

@@ -9,10 +9,10 @@ import pytest
 from kube.api.core import Pod
 from kube.api.device_quota import Budget, DeviceQuota, QuotaEnforcement, QuotaLimit
 from kube.api.resource import DeviceRequest, ResourceClaim, ResourceSlice
+from quotas.device_quotas import affordable_nodes
 from sidecar.groups.waking import find_placeable
 from sidecar.model.protocol import Verdict
 from sidecar.model.rejections import Code, Rejection
-from sidecar.plan import affordable_nodes
 from sidecar.plan.decisions import Fits, NoDevicesNeeded, Outcome, find_nodes
 from sidecar.plan.placement import Placement, place
 from sidecar.plan.preemption import DryRunBudget, fits_with
