@@ -349,6 +349,16 @@ check_budgets() {
   trap 'stopped; exit 130' INT
 }
 
+# Stop since the command before has named pods of the cordoned node $1 that the plan does not have. All arguments are nodes
+# that are uncordoned.
+stop_at_unplanned() {
+  local status="$?"
+  printf 'the drain of %s would end pods that the plan does not have, or they cannot be read, see above: ' "$1" >&2
+  printf 'let them end or move them elsewhere first; --evict-jobs=%q evicts all of this node\n' "$1" >&2
+  give_up "$@"
+  exit "$status"
+}
+
 # Return whether the pods of $1, which ask not to be evicted, may be created again; stop if nobody says so.
 may_restart() {
   local answer kind namespace name

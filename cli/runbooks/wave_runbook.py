@@ -89,6 +89,7 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
                 wave,
                 wave.nodes[number:],
                 "# At once with later nodes, so that no pod moves to one that is drained next; all were simulated.",
+                verify,
             ),
             *_bare_pod_lines(waiting),
         ]
@@ -314,7 +315,9 @@ def _node_parts(
     yield Part(uncordon, [command("kubectl", "uncordon", node.name)])
 
 
-def _wait_lines(wave: Wave, nodes: Sequence[PlannedNode], reason: str) -> Iterator[str]:
+def _wait_lines(
+    wave: Wave, nodes: Sequence[PlannedNode], reason: str, verify: str = ""
+) -> Iterator[str]:
     """Yield the commands that cordon nodes, and wait for the work and the budgets of the first.
 
     Nodes are cordoned with the first one, but for those with work that ends: the wait for that may be long, so each of
@@ -324,6 +327,8 @@ def _wait_lines(wave: Wave, nodes: Sequence[PlannedNode], reason: str) -> Iterat
         wave: The wave with its work.
         nodes: The nodes that are not drained yet.
         reason: A comment on the later ones.
+        verify: The command that asks whether the plan has the pods of the first; empty on a way back, which evicts others,
+            too.
     """
     waiting = {work.node for work in wave.work if work.waits and not work.never_ends}
     first, *later = (node.name for node in nodes)
@@ -335,6 +340,11 @@ def _wait_lines(wave: Wave, nodes: Sequence[PlannedNode], reason: str) -> Iterat
         names += later
     yield command("kubectl", "cordon", *names)
     yield command("finish_work", *names)
+    if verify:
+        question = command(f"--node={first}", "--before")
+        yield f"{command('evicts', first)} ||"
+        yield f'  {verify} --wave "$here" {question} ||'
+        yield f"  stop_at_unplanned {command(*names)}"
     yield command("check_budgets", *names)
 
 

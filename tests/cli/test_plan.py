@@ -617,9 +617,12 @@ def test_a_switch_drains_labels_waits_and_opts_in(tmp_path: Path) -> None:
 
     expected = f"hami-core-gpu.project-hami.io=2 --resource={GPU}"
     begin = switch.index("kubectl cordon hami-1")
-    assert switch[begin : begin + 9] == [
+    assert switch[begin : begin + 12] == [
         "kubectl cordon hami-1",
         "finish_work hami-1",
+        "evicts hami-1 ||",
+        'drawbridge verify --live --wave "$here" --node=hami-1 --before ||',
+        "stop_at_unplanned hami-1",
         "check_budgets hami-1",
         "kubectl drain hami-1 --ignore-daemonsets --delete-emptydir-data --timeout=30m",
         f"note_handshake hami-1 {GPU}",
@@ -629,7 +632,7 @@ def test_a_switch_drains_labels_waits_and_opts_in(tmp_path: Path) -> None:
         "kubectl uncordon hami-1",
     ]
     opted_in = ("namespace/team", {"drawbridge.internal/translate": (None, "true")})
-    assert [opted_in] == changes(switch[begin + 9])
+    assert [opted_in] == changes(switch[begin + 12])
     assert "kubectl rollout restart --namespace=team deployment/web" in switch
 
 
@@ -666,7 +669,7 @@ def test_scripts_ask_with_the_settings_of_the_plan(tmp_path: Path) -> None:
     planned(tmp_path, FLEET, "--wave-nodes", 2, "--spare-nodes", 0, "--settings", settings)
 
     questions = wave_questions(tmp_path)
-    assert len(questions) == 2 + 1 + 2 + 1 + 4
+    assert len(questions) == 2 + 1 + 2 + 1 + 2 * 4
     assert all('--live --settings "$here/../settings.yaml" --' in line for line in questions)
     copied = tmp_path / "plan" / "settings.yaml"
     assert copied.read_text() == settings.read_text()
@@ -687,7 +690,7 @@ def test_scripts_ask_with_the_profiles_of_the_plan(tmp_path: Path) -> None:
     planned(tmp_path, FLEET, "--wave-nodes", 2, "--spare-nodes", 0, "--profiles", directory)
 
     questions = wave_questions(tmp_path)
-    assert len(questions) == 2 + 1 + 2 + 1 + 4
+    assert len(questions) == 2 + 1 + 2 + 1 + 2 * 4
     assert all('--live --profiles "$here/../profiles" --' in line for line in questions)
     end = said_at_the_end(tmp_path / "plan" / "wave-2" / "verify.sh")
     assert end[-4:] == ["--live", "--profiles", f"{tmp_path}/plan/profiles", "--residue"]

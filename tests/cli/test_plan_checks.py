@@ -277,7 +277,8 @@ def _no_pods(objects: list[dict[str, Any]]) -> None:
 
 def _no_room(objects: list[dict[str, Any]]) -> None:
     full = {GPU: "1", "nvidia.com/gpumem": "40960"}
-    objects += workload("full", full, ["hami-1", "hami-1", "hami-0"])
+    objects[:] = [entry for entry in objects if not entry["metadata"]["name"].startswith("web")]
+    objects += workload("web", full, ["hami-1", "hami-1", "hami-0"])
 
 
 @pytest.mark.parametrize(
@@ -299,7 +300,7 @@ def _no_room(objects: list[dict[str, Any]]) -> None:
         (_driver_of_others, f"Driver//{HAMI}", "install the driver"),
         (_driver_elsewhere, f"Driver//{HAMI}", "install the driver"),
         (_no_pods, "Cluster//", "pods could not be read"),
-        (_no_room, "Wave//1", "Deployment/team/full"),
+        (_no_room, "Wave//1", "Deployment/team/web"),
     ],
 )
 def test_what_stops_a_wave_is_named(

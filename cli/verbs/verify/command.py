@@ -44,9 +44,9 @@ from cli.reading.cluster_documents import (
 from cli.reading.cluster_state import ClusterFlags
 from cli.reading.options import read_cluster, with_unread_cluster
 from cli.reading.webhook_state import read_webhook
-from cli.runbooks.plan_folder import find_plan, read_plan
 from cli.verbs.verify.doubled import find_doubled_nodes
 from cli.verbs.verify.parameters import expect_devices_flag, resource_flag
+from cli.verbs.verify.planned import find_wave
 from cli.verbs.verify.text import NOT_RIGHT, format_checks, lines_of_answer
 from findings.text import count_text, printable, reference_text
 from kube.client.client import Client
@@ -63,7 +63,7 @@ from migration.plan.checks.checks import (
     view_cluster,
 )
 from migration.plan.model.plan import Plan, Wave
-from migration.plan.planning.before_wave import check_before_wave
+from migration.plan.planning.before_wave import check_before_wave, check_planned_pods
 from migration.plan.planning.prepared import PlanQuestion
 from migration.trial.checks import check_labels, check_webhook, needs_webhook, unknown_webhook
 from migration.trial.model import WebhookFacts
@@ -140,7 +140,8 @@ def _with_profiles(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--before",
     is_flag=True,
-    help="With --wave, check that the wave may begin; with --node, that no pod of it would lose its work.",
+    help="With --wave, check that the wave may begin; with --node, that no pod of it would lose its work; "
+    "with both, that the plan has all pods with devices of the node.",
 )
 @click.option(
     "--budgets",
@@ -201,6 +202,8 @@ def verify(
         )
         if question
     ]
+    if wave is not None and node is not None and before and not webhook:
+        questions = [_ask_planned_pods(wave, node)]
     if len(questions) > 1 or (questions and (audit_log or cluster_flags.files)):
         raise click.UsageError("--wave, --node, --audit-log and -f are mutually exclusive.")
     if before and (webhook or not questions):
@@ -346,7 +349,7 @@ def _ask_wave(wave: str | None, *, before: bool) -> Question | None:
     """
     if wave is None:
         return None
-    plan, planned = _find_wave(wave)
+    plan, planned = find_wave(wave)
     # Before a wave none of its own namespaces may be opted in, and those of earlier waves tell as much.
     waves = tuple(entry for entry in plan.waves if entry.wave <= planned.wave)
     return Question(
@@ -356,13 +359,35 @@ def _ask_wave(wave: str | None, *, before: bool) -> Question | None:
     )
 
 
+def _ask_planned_pods(wave: str, name: str) -> Question:
+    """Return the question about pods of a node of a wave that its plan does not have.
+
+    Raises:
+        ConfigError: There is no such wave, its plan cannot be read, or it does not drain the node.
+    """
+    plan, planned = find_wave(wave)
+    node = next((entry for entry in planned.nodes if entry.name == name), None)
+    if node is None:
+        raise ConfigError(f"wave {planned.wave} of the plan has no node {name}")
+    return Question(
+        KINDS,
+        lambda documents, _: check_planned_pods(
+            plan,
+            node,
+            view_cluster(documents.objects, DEFAULT_NAMESPACE, documents.unreadable),
+            _plan_question(plan, documents),
+        ),
+        ends_failed=True,
+    )
+
+
 def _ask_webhook(wave: str | None) -> Question:
     """Return the question about the webhook, and about the pods of a wave if there is one.
 
     Raises:
         ConfigError: There is no such wave, or its plan cannot be read.
     """
-    planned = None if wave is None else _find_wave(wave)[1]
+    planned = None if wave is None else find_wave(wave)[1]
 
     def answer(_: ClusterDocuments, facts: WebhookFacts | None) -> WaveAnswer:
         checks = () if facts is None else tuple(check_webhook(facts, planned))
@@ -371,19 +396,6 @@ def _ask_webhook(wave: str | None) -> Question:
         return WaveAnswer(wave=None if planned is None else planned.wave, checks=checks)
 
     return Question(("Namespace",), answer, () if planned is None else (planned,))
-
-
-def _find_wave(wave: str) -> tuple[Plan, Wave]:
-    """Return the plan of a wave, and the wave.
-
-    Raises:
-        ConfigError: There is no such wave, or its plan cannot be read.
-    """
-    plan, number = _read_plan(wave)
-    planned = next((entry for entry in plan.waves if entry.wave == number), None)
-    if planned is None:
-        raise ConfigError(f"the plan has {len(plan.waves)} waves, and no wave {number}")
-    return plan, planned
 
 
 def _check_planned(
@@ -407,7 +419,11 @@ def _check_cluster(
     view = view_cluster(documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
     if not before:
         return check_wave(plan, wave, view)
-    question = PlanQuestion(
+    return check_before_wave(plan, wave, view, _plan_question(plan, documents))
+
+
+def _plan_question(plan: Plan, documents: ClusterDocuments) -> PlanQuestion:
+    return PlanQuestion(
         objects=documents.objects,
         profiles=documents.profiles,
         options=documents.options,
@@ -416,7 +432,6 @@ def _check_cluster(
         gates=documents.gates,
         gives_whole=bool(plan.time_slicing),
     )
-    return check_before_wave(plan, wave, view, question)
 
 
 def _ask_node(
@@ -461,20 +476,6 @@ def _names_of_plugins(documents: ClusterDocuments, resources: Sequence[str]) -> 
     own_names = whole_device_keys(() if resources else documents.profiles.values(), kept_names)
     replicas = () if resources else (name for name in REPLICAS if name not in kept_names)
     return with_renamed((*resources, *own_names, *replicas), documents.options.renamed_keys)
-
-
-def _read_plan(wave: str) -> tuple[Plan, int]:
-    """Return the plan of a wave, and the wave's number.
-
-    Raises:
-        ConfigError: There is no plan, or it cannot be read, or it is not complete.
-    """
-    is_number = wave.isascii() and wave.isdigit()
-    text = wave if is_number else Path(wave).resolve().name.removeprefix("wave-")
-    if not (text.isascii() and text.isdigit()):
-        raise ConfigError(f"{wave} is neither a number nor a folder wave-N of a plan")
-    folder = find_plan(None if is_number else Path(wave).resolve().parent)
-    return read_plan(folder), int(text[:9])
 
 
 # --- allocations ----------------------------------------------------------------------------------

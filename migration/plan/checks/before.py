@@ -78,6 +78,7 @@ def check_before(
     wide_mappings: Sequence[WideMapping],
     shortages: Sequence[ClaimShortage],
     in_vain: Sequence[Held] = (),
+    unplanned: Sequence[Check] = (),
 ) -> WaveAnswer:
     """Check that a wave may begin.
 
@@ -89,6 +90,7 @@ def check_before(
         wide_mappings: The mappings in force that give pods other devices than their keys mean, too.
         shortages: The lines of ResourceQuotas that let too few claims be created.
         in_vain: The nodes of the wave that next pods may use today, and not without claims that are not created.
+        unplanned: The workloads with pods on the nodes of the wave that nothing in the plan moves.
     """
     checks = [
         *check_cluster(plan, view),
@@ -146,7 +148,7 @@ def check_before(
             note_check(pod, _STRANDED if pod in stranded else _UNPLACED)
             for pod in drained.unplaced_pods
         ]
-    return WaveAnswer(wave=wave.wave, checks=tuple(checks))
+    return WaveAnswer(wave=wave.wave, checks=(*checks, *unplanned))
 
 
 def _check_unswitched(node: PlannedNode, view: ClusterView) -> Check:
@@ -175,15 +177,30 @@ def _check_unswitched(node: PlannedNode, view: ClusterView) -> Check:
 
 def _check_drain(node: str, view: ClusterView) -> Iterator[Check]:
     """Yield the checks that would stop a drain."""
-    reference = f"Node//{node}"
     yield from _check_budgets(node, view)
     yield from _work_notes(node, view)
     bare = [f"{pod.namespace}/{pod.name}" for pod in view.evidence.bare_pods(node)]
     if bare:
-        yield failed_check(
-            reference,
-            f"nothing creates {join_names(bare)} again, and kubectl drain stops at such pods",
-        )
+        yield _bare_check(node, bare)
+
+
+def check_bare_pods(plan: Plan, node: str, view: ClusterView) -> Iterator[Check]:
+    """Yield a failed check for pods that a drain would stop at, without those that `switch.sh` asks about."""
+    with_work = {work.pod for wave in plan.waves for work in wave.work}
+    bare = [
+        f"{pod.namespace}/{pod.name}"
+        for pod in view.evidence.bare_pods(node)
+        if f"Pod/{pod.namespace}/{pod.name}" not in with_work
+    ]
+    if bare:
+        yield _bare_check(node, bare)
+
+
+def _bare_check(node: str, bare: Sequence[str]) -> Check:
+    return failed_check(
+        f"Node//{node}",
+        f"nothing creates {join_names(bare)} again, and kubectl drain stops at such pods",
+    )
 
 
 def _check_budgets(node: str, view: ClusterView) -> Iterator[Check]:

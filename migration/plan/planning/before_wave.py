@@ -20,10 +20,11 @@ from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.quota_amounts import resource_name
 from migration.assessment.replaced_lines import without_replaced_lines
 from migration.cluster.evidence import mapping_at
-from migration.plan.checks.before import AGAIN, check_before
-from migration.plan.checks.checks import ClusterView, DrainAnswer, WaveAnswer
+from migration.plan.checks.before import AGAIN, check_bare_pods, check_before
+from migration.plan.checks.checks import ClusterView, DrainAnswer, WaveAnswer, ok_check
+from migration.plan.checks.unplanned import check_unplanned
 from migration.plan.facts.opted_in import opted_out_workloads
-from migration.plan.model.plan import RESTARTED_KINDS, Held, Plan, Wave
+from migration.plan.model.plan import RESTARTED_KINDS, Held, Plan, PlannedNode, Wave
 from migration.plan.planning.mappings import planned_mappings, publishing_drivers
 from migration.plan.planning.namespaces import held_by_defects
 from migration.plan.planning.prepared import (
@@ -76,7 +77,21 @@ def check_before_wave(
             *_nodes_in_vain(prepared, question, plan, wave),
             *_stopped_by_quotas(cluster, wave),
         ),
+        unplanned=tuple(check_unplanned(plan, wave.nodes, cluster, prepared.groups)),
     )
+
+
+def check_planned_pods(
+    plan: Plan, node: PlannedNode, view: ClusterView, question: PlanQuestion
+) -> WaveAnswer:
+    """Check that a plan has every pod that the drain of one of its nodes would end now."""
+    prepared = prepare_cluster(question)
+    checks = (
+        *check_bare_pods(plan, node.name, view),
+        *check_unplanned(plan, [node], prepared.cluster, prepared.groups),
+    )
+    all_planned = ok_check(f"Node//{node.name}", "the plan has all of its pods with devices")
+    return WaveAnswer(wave=None, checks=checks or (all_planned,))
 
 
 def _stopped_by_quotas(cluster: AssessedCluster, wave: Wave) -> Iterable[Held]:
