@@ -30,6 +30,7 @@ from migration.assessment.capacity import (
     release_claims,
 )
 from migration.assessment.claim_counts import surge_of
+from migration.assessment.device_needs import pods_to_start
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.device_pods import pod_of
 from quotas.device_quotas.ledger import Excess
@@ -39,7 +40,7 @@ _NEVER: Final = "a DeviceQuota never lets these pods through: {}"
 _FULL: Final = (
     "a DeviceQuota does not let {} through yet: {}; where the quota is enforced, the pod waits"
 )
-_LATER: Final = "once {}, its pods would be stopped with claims, and not with their keys: {}"
+_LATER: Final = "once {}, {} would be stopped with claims, and {} with their keys: {}"
 _LESS: Final = "request less, or raise the DeviceQuota"
 _AGAIN: Final = f"{_LESS}; then plan again from a new snapshot"
 _WAIT: Final = (
@@ -115,14 +116,28 @@ class _Ledger:
         ledger = self.budgets.ledger
         return () if ledger is None else ledger.excesses(charges, also=also)
 
-    def stop_of(self, pod: Pod) -> _Stop | None:
-        """Return the reason that a pod does not get through; None if it does."""
+    def stop_of(self, pod: Pod, others: int = 0) -> _Stop | None:
+        """Return the reason that a pod does not get through; None if it does.
+
+        Args:
+            pod: The pod.
+            others: The number of pods like it that got through before it, and are not charged.
+        """
         findings = self.budgets.find_excesses(pod)
         final = [entry for entry in findings if entry.code is not Code.DEVICE_QUOTA_FULL]
         if final:
             return _Stop(final[0].code, final[0].detail)
-        excess = next(iter(self.excesses(self.charges(pod))), None)
+        charges = self.charges(pod)
+        also = {account: amount * others for account, amount in charges.items()}
+        excess = next(iter(self.excesses(charges, also)), None)
         return None if excess is None else _Stop(Code.DEVICE_QUOTA_FULL, excess.message)
+
+    def count_passing(self, pod: Pod, most: int) -> int:
+        """Return the number of pods like this one, up to a number, that get through one after the other."""
+        if self.stop_of(pod) is not None:
+            return 0
+        fitting = (self.left(account) // amount for account, amount in self.charges(pod).items())
+        return min([most, *fitting])
 
     def final_stop(self, pod: Pod) -> Finding | None:
         """Return the reason that a pod never gets through; None if it may."""
@@ -321,15 +336,17 @@ def find_quota_notes(
     moving = [entry for entry in _moving(workloads, state) if entry.reference not in stopped]
     opted_in = _opted_in(state)
     starting = [entry.workload for entry in moving if entry.workload.key.namespace not in opted_in]
+    later = tuple(_stopped_later(ledger, starting))
+    references = {*stopped, *(name for blocker in later for name in blocker.objects)}
     return QuotaNotes(
-        # What waits is charged last, since it takes what is left.
-        later=tuple(_stopped_later(ledger, starting)),
+        later=later,
         rollouts={
             entry.reference: quotas
             for entry in moving
             if entry.running and (quotas := _quotas_of_rollout(ledger, entry.workload))
         },
-        waiting=tuple(_waiting_pods(ledger, entries, stopped)),
+        # What waits is charged last, since it takes what is left.
+        waiting=tuple(_waiting_pods(ledger, entries, references)),
     )
 
 
@@ -341,23 +358,23 @@ def _opted_in(state: ClusterState) -> frozenset[str]:
 
 
 def _stopped_later(ledger: _Ledger, workloads: Iterable[AssessedWorkload]) -> Iterator[Blocker]:
-    """Yield those of some workloads without pods that claims alone would stop once they are started."""
+    """Yield the workloads without pods that find less room with claims than with keys once they are started."""
     for workload in workloads:
-        if workload.pods:
+        number = 0 if workload.members else pods_to_start(workload, 0)
+        pod = next(build_pods(msgspec.structs.replace(workload, pods=1)), None) if number else None
+        if pod is None:
             continue
-        pod = next(build_pods(msgspec.structs.replace(workload, pods=1)), None)
-        stop = ledger.stop_of(pod) if pod is not None else None
-        if pod is None or stop is None:
-            continue
+        passing = ledger.count_passing(pod, number)
+        stop = ledger.stop_of(pod, passing)
         today = _with_keys(workload, pod)
-        if today is None or ledger.stop_of(today) is None:
+        left_today = number - ledger.count_passing(today, number) if today is not None else 0
+        stopped = number - passing
+        if stop is not None and stopped > left_today:
             started = "resumed" if workload.suspended else "started"
-            yield Blocker(
-                code=stop.code.value,
-                message=_LATER.format(started, stop.text),
-                fix=_LESS,
-                objects=(workload.key.reference,),
-            )
+            pods = "its pods" if stopped == number else f"{stopped} of its {number} pods"
+            text = _LATER.format(started, pods, left_today or "not", stop.text)
+            objects = (workload.key.reference,)
+            yield Blocker(code=stop.code.value, message=text, fix=_LESS, objects=objects)
 
 
 def _quotas_of_rollout(ledger: _Ledger, workload: AssessedWorkload) -> tuple[str, ...]:

@@ -362,6 +362,39 @@ def test_work_that_claims_alone_stop_once_it_is_started_is_noted(
     assert is_told == (f"{kind}/team/next" in notes)
 
 
+@pytest.mark.parametrize("kind", ["Job", "Deployment", "CronJob"])
+@pytest.mark.parametrize(
+    ("limits", "most", "text"),
+    [
+        (percent(25), "40000Mi", ""),
+        (percent(25), "30000Mi", "1 of its 3 pods would be stopped with claims, and not with"),
+        (SHARE, "20000Mi", ""),
+    ],
+    ids=["all get through", "claims stop the last", "keys stop as many"],
+)
+def test_work_of_several_pods_is_noted_if_claims_stop_some(
+    tmp_path: Path, kind: str, limits: Mapping[str, str], most: str, text: str
+) -> None:
+    """One pod alone was asked about, so the last ones waited behind the gate, and the others for them."""
+    (owner,) = [cron_job()] if kind == "CronJob" else started_later(kind, limits)
+    spec = owner["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else owner["spec"]
+    spec["template"]["spec"]["containers"][0]["resources"]["limits"] = dict(limits)
+    spec |= {"replicas": 3} if kind == "Deployment" else {"parallelism": 3}
+    objects = [*hami_nodes(), *team(owner), device_quota(limits=[memory(most)])]
+
+    plan = planned(tmp_path, objects)
+    blockers, notes = assessed(tmp_path, objects)
+
+    expected = f"once {'resumed' if kind == 'Job' else 'started'}, {text} their keys: "
+    assert ({}, False) == (blockers, TEAM in held_objects(plan))
+    told = [note for note in notes_of(plan) if "with claims, and not" in note]
+    assert (1 if text else 0) == len(told)
+    name = owner["metadata"]["name"]
+    assert all(note.startswith(f"{kind}/team/{name}: {expected}") for note in told)
+    own = notes.get(f"{kind}/team/{name}", "")
+    assert own.startswith(expected) if text else "with claims" not in own
+
+
 @pytest.mark.parametrize(
     ("most", "replicas", "is_told"), [("2", 2, True), ("3", 2, False), ("4", 4, False)]
 )
