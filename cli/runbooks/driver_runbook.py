@@ -61,7 +61,8 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
     yield "# a node with the device plugin; the node selector keeps them apart."
     operator, release = plan.gpu_operator, plan.driver_release
     # A release has the root of its nodes already, which need not be the Operator's.
-    root = _root(values, has_operator=bool(operator)) if release is None else ""
+    in_container = values.has_operator_driver or (bool(operator) and not values.is_preinstalled)
+    root = _root(values, has_operator=in_container) if release is None else ""
     if operator:
         yield comment(
             f"GPU Operator {operator}: ClusterPolicy and GPUCluster exclude each other, and a migration in"
@@ -77,7 +78,7 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
         yield f"# {DRIVER_ROOT} is where the Operator's driver container has the libraries. If your nodes have the"
         yield "# GPU driver in their image (driver.enabled=false), remove nvidiaDriverRoot."
     if release is None:
-        yield from _gke_lines(values, has_operator=bool(operator))
+        yield from _gke_lines(values, has_operator=in_container)
         yield from _affinity_lines(values)
     yield from _release_notes(release)
     if release is not None:

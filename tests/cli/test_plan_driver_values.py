@@ -10,7 +10,7 @@ from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 from testing.documents import namespace, node
 from testing.migration import SHARE, daemon_set, hami_node, plugin_node, workload
-from testing.plan import failed_before, planned, prepare
+from testing.plan import failed_before, held_objects, planned, prepare, waves
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
 TPU: Final = "tpu.google.com"
@@ -68,30 +68,64 @@ def test_hamis_driver_finds_the_libraries_of_the_operators_driver(
     assert f"#   {root}{tolerations} {SELECTOR}\n" in prepare(tmp_path)
 
 
+CONTAINER: Final = "true"
+IMAGE: Final = "pre-installed"
+PLACES: Final = {CONTAINER: "in the GPU Operator's container", IMAGE: "in the image"}
+
+
 @pytest.mark.parametrize("is_switched", [False, True])
 @pytest.mark.parametrize(
-    "values", [("true", "pre-installed"), ("pre-installed",) * 2, ("true",) * 2]
+    ("places", "held_names", "held_if_switched"),
+    [
+        ((CONTAINER, CONTAINER), (), ()),
+        ((IMAGE, IMAGE), (), ()),
+        ((CONTAINER, IMAGE), ("gpu-1",), ("gpu-1",)),
+        ((IMAGE, CONTAINER), ("gpu-0",), ("gpu-1",)),
+        ((CONTAINER, IMAGE, IMAGE), ("gpu-0",), ("gpu-1", "gpu-2")),
+        ((IMAGE, CONTAINER, CONTAINER), ("gpu-0",), ("gpu-1", "gpu-2")),
+    ],
 )
 def test_nodes_with_the_gpu_driver_in_another_place_are_held(
-    tmp_path: Path, values: tuple[str, str], *, is_switched: bool
+    tmp_path: Path,
+    places: tuple[str, ...],
+    held_names: tuple[str, ...],
+    held_if_switched: tuple[str, ...],
+    *,
+    is_switched: bool,
 ) -> None:
-    """Hold nodes with nothing below the one nvidiaDriverRoot of the chart."""
+    """Hold nodes with nothing below the one nvidiaDriverRoot of the chart: that of switched nodes, or of most.
+
+    One node of the Operator's container held all others, and none was held where the driver runs on a node with its image.
+    """
     nodes = [
-        gpu_node(f"gpu-{number}", {"nvidia.com/gpu.deploy.driver": value})
-        for number, value in enumerate(values)
+        gpu_node(f"gpu-{number}", {"nvidia.com/gpu.deploy.driver": place})
+        for number, place in enumerate(places)
     ]
     if is_switched:
         nodes[0] = node("gpu-0", {}, {**nodes[0]["metadata"]["labels"], NVIDIA_LABEL: "true"}, {})
 
     plan = planned(tmp_path, [*nodes, daemon_set("nvidia-device-plugin")])
 
-    held = {entry["object"]: entry for entry in plan["held"]}
-    if len(set(values)) == 1:
-        assert held == {}
-    else:
-        assert list(held) == ["Node//gpu-1"]
-        assert "gpu-0 has it from the GPU Operator's container" in held["Node//gpu-1"]["reason"]
-        assert "gpu-1" not in [entry["name"] for wave in plan["waves"] for entry in wave["nodes"]]
+    expected = held_if_switched if is_switched else held_names
+    assert [f"Node//{name}" for name in expected] == list(held_objects(plan))
+    assert not {*expected} & {name for names, _ in waves(plan) for name in names}
+    for name, text in held_objects(plan).items():
+        own = places[int(name[-1])]
+        assert text.startswith(f"its GPU driver is {PLACES[own]}")
+
+
+@pytest.mark.parametrize("flags", [(), ("--gpu-operator", "v26.3.1")])
+@pytest.mark.parametrize("place", [CONTAINER, IMAGE, None])
+def test_nvidias_driver_has_the_root_of_the_gpu_driver(
+    tmp_path: Path, place: str | None, flags: tuple[str, ...]
+) -> None:
+    """Its chart had the root of the Operator's container for nodes with their own, and none without the flag."""
+    labels = {} if place is None else {"nvidia.com/gpu.deploy.driver": place}
+
+    planned(tmp_path, [gpu_node("gpu-0", labels), daemon_set("nvidia-device-plugin")], *flags)
+
+    is_told = place == CONTAINER or (place is None and bool(flags))
+    assert ("--set=nvidiaDriverRoot=/run/nvidia/driver " in prepare(tmp_path)) is is_told
 
 
 def test_googles_driver_comes_to_nodes_without_the_label_of_its_chart(tmp_path: Path) -> None:

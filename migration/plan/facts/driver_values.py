@@ -58,14 +58,23 @@ _PREINSTALLED: Final = "pre-installed"
 """The value of this label on nodes with a GPU driver in their image.
 
 Source: the release notes of the GPU Operator (its driver container disables itself on such a node by this label)."""
+_CONTAINER: Final = "true"
+"""The value of this label on nodes with a GPU driver in the Operator's container."""
+_PLACES: Final = {
+    _CONTAINER: "in the GPU Operator's container, below /run/nvidia/driver",
+    _PREINSTALLED: "in the image",
+}
+"""Value of the label to the place of the GPU driver, in words; before others if as many nodes have it."""
 _OTHER_ROOT: Final = (
-    f"its GPU driver is in its image ({_GPU_DRIVER}={_PREINSTALLED}), and {{}} {{}} it from the GPU Operator's container, below "
-    "/run/nvidia/driver; the chart of {} has one nvidiaDriverRoot for all its nodes, so its pods would wait for a GPU driver here"
+    f"its GPU driver is {{}} ({_GPU_DRIVER}={{}}), and that of {{}} is {{}}; the chart of {{}} has one nvidiaDriverRoot for all "
+    "its nodes, so its pods would wait for a GPU driver here"
 )
-_ONE_ROOT: Final = (
-    f"take the GPU driver out of its image, set {_GPU_DRIVER}=true, so that the Operator gives it one as well, and plan again from "
-    "a new snapshot; or leave the node as it is"
-)
+_OR_STAY: Final = "then plan again from a new snapshot; or leave the node as it is"
+_ONE_ROOT: Final = {
+    _CONTAINER: f"take the GPU driver out of its image, set {_GPU_DRIVER}={_CONTAINER}, so that the Operator gives it one as well; {_OR_STAY}",
+    _PREINSTALLED: f"give it an image with the GPU driver, so that the Operator sets {_GPU_DRIVER}={_PREINSTALLED} and starts none; {_OR_STAY}",
+}
+"""Value of the label of the other nodes to the way to have the same place."""
 
 
 def read_driver_values(
@@ -93,7 +102,9 @@ def read_driver_values(
 def held_by_roots(
     nodes: Iterable[PlannedNode], objects: Iterable[SourceObject], held_objects: Collection[str]
 ) -> Iterator[Held]:
-    """Yield the nodes with the GPU driver in their image, beside others of their DRA driver with one in a container.
+    """Yield the nodes with the GPU driver in another place than other nodes of their DRA driver.
+
+    Nodes that have the DRA driver already decide on its root, or else the place that more nodes have.
 
     Args:
         nodes: The nodes that could be switched.
@@ -109,16 +120,26 @@ def held_by_roots(
     for driver in sorted(_ROOT_DRIVERS):
         key, value = driver_label(driver)
         own = {node.name for node in free if driver in node.devices}
-        deployed = sorted(
-            name
-            for name, labels in labels_of.items()
-            if labels.get(_GPU_DRIVER) == "true" and (name in own or labels.get(key) == value)
-        )
-        for name in sorted(own) if deployed else ():
-            if labels_of.get(name, {}).get(_GPU_DRIVER) == _PREINSTALLED:
-                verb = "have" if len(deployed) > 1 else "has"
-                reason = _OTHER_ROOT.format(join_names(deployed), verb, driver)
-                yield Held(object=f"Node//{name}", reason=reason, fix=_ONE_ROOT)
+        switched = {name for name, labels in labels_of.items() if labels.get(key) == value}
+        settled, moving = _by_place(switched, labels_of), _by_place(own, labels_of)
+        deciding = settled if any(settled.values()) else moving
+        place = max(_PLACES, key=lambda place: len(deciding[place]))
+        deciding_names = join_names(deciding[place])
+        for other in _PLACES.keys() - {place}:
+            here, there = _PLACES[other], _PLACES[place]
+            reason = _OTHER_ROOT.format(here, other, deciding_names, there, driver)
+            for name in moving[other]:
+                yield Held(object=f"Node//{name}", reason=reason, fix=_ONE_ROOT[place])
+
+
+def _by_place(
+    names: Collection[str], labels_of: Mapping[str, Mapping[str, str]]
+) -> dict[str, list[str]]:
+    """Return each place of GPU drivers, as the value of its label, to those of some nodes that have it."""
+    return {
+        place: sorted(name for name in names if labels_of.get(name, {}).get(_GPU_DRIVER) == place)
+        for place in _PLACES
+    }
 
 
 def _values(driver: str, nodes: Mapping[str, Mapping[str, Any]]) -> DriverValues:
@@ -131,10 +152,12 @@ def _values(driver: str, nodes: Mapping[str, Mapping[str, Any]]) -> DriverValues
     if len(taints) > _MAX_TAINTS:
         tolerations = (_ALL,)
     labels_of = {name: text_map(node, "metadata", "labels") for name, node in nodes.items()}
+    places = {labels.get(_GPU_DRIVER) for labels in labels_of.values()}
     required = _REQUIRED.get(driver, {}).items()
     return DriverValues(
         tolerations=tolerations,
-        has_operator_driver=any(labels.get(_GPU_DRIVER) == "true" for labels in labels_of.values()),
+        has_operator_driver=_CONTAINER in places,
+        is_preinstalled=places == {_PREINSTALLED},
         unlabelled_nodes=tuple(
             name
             for name, labels in sorted(labels_of.items())

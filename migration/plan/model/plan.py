@@ -335,12 +335,14 @@ class DriverValues(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Attributes:
         tolerations: All tolerations of its pods; empty where those of the chart do.
         has_operator_driver: The GPU Operator deploys the GPU driver of its nodes, in a container.
+        is_preinstalled: All its nodes have the GPU driver in their image, as labels of the GPU Operator say.
         unlabelled_nodes: The nodes with none of the labels that the chart's node affinity requires.
         gke_roots: The directories with the GPU driver on nodes of GKE, sorted; empty elsewhere.
     """
 
     tolerations: tuple[Mapping[str, str], ...] = ()
     has_operator_driver: bool = False
+    is_preinstalled: bool = False
     unlabelled_nodes: tuple[str, ...] = ()
     gke_roots: tuple[str, ...] = ()
 
