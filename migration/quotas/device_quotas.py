@@ -11,7 +11,8 @@ from kube.api.device_quota import (
     MAX_LEGACY_KEYS,
     MAX_LIMITS,
 )
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
+from migration.quotas.changes import LimitOfLines, line_changes
 from migration.quotas.model import (
     ClaimMeasure,
     Document,
@@ -46,14 +47,18 @@ class _Counted(NamedTuple):
 class _LimitDraft:
     """A limit that lines add to."""
 
-    def __init__(self, name: str, counted: _Counted, amount: Quantity) -> None:
+    def __init__(self, name: str, counted: _Counted) -> None:
         self.name = name
-        self.amount = amount
-        self.beside = 0
+        self.entries: list[MeasuredLine] = []
         self.caps: dict[Part, Quantity] = {}
         self.lines: list[str] = []
         self.legacy_keys: dict[str, Document] = {}
         self._counted = counted
+
+    @property
+    def of_lines(self) -> LimitOfLines:
+        """The lines with the total."""
+        return LimitOfLines(name=self.name, entries=tuple(self.entries))
 
     def document(self, alert_percent: int | None) -> dict[str, Any]:
         """Return the limit as the API has it."""
@@ -72,7 +77,7 @@ class _LimitDraft:
             **classes,
             **({"selectors": selectors} if selectors else {}),
             **measure,
-            "max": str(self.amount),
+            "max": str(self.of_lines.amount),
             **({"perRequest": str(per_request)} if per_request is not None else {}),
             **({"perDevice": str(per_device)} if per_device is not None else {}),
             **(
@@ -103,14 +108,13 @@ class _Drafts:
         return tuple(self._by_counted.values())
 
     def add_total(self, entry: MeasuredLine, counted: _Counted) -> None:
-        """Limit the total of some claims; of two lines the smaller holds."""
+        """Limit the total of some claims; several lines may be about it."""
         draft = self._by_counted.get(counted)
         if draft is None:
             noun = counted.capacity or entry.line.key.rpartition("/")[2] or "claims"
             name = free_name(label_of(noun), {draft.name for draft in self.limits})
-            draft = self._by_counted[counted] = _LimitDraft(name, counted, entry.amount)
-        draft.amount = min(draft.amount, entry.amount)
-        draft.beside = max(draft.beside, entry.beside)
+            draft = self._by_counted[counted] = _LimitDraft(name, counted)
+        draft.entries.append(entry)
         draft.lines.append(entry.line.name)
         if entry.legacy_key is not None and len(draft.legacy_keys) < MAX_LEGACY_KEYS:
             draft.legacy_keys.setdefault(entry.line.key, entry.legacy_key)
@@ -169,6 +173,7 @@ def to_device_quota(
         f"{_others_text(limits, line)}"
         for line, parts in names.items()
     }
+    of_lines = [draft.of_lines for draft in limits]
     too_many = {line: _TOO_MANY for draft in drafts.limits[MAX_LIMITS:] for line in draft.lines}
     uncapped = {line: why for line, why in drafts.missing.items() if line not in converted}
     return QuotaConversion(
@@ -177,8 +182,10 @@ def to_device_quota(
         replaced=tuple(
             line
             for line in converted
-            if quota.is_core and line in drafts.counted_pods - drafts.uncounted_pods
+            if quota.is_core
+            and line in drafts.counted_pods - drafts.uncounted_pods - too_many.keys()
         ),
+        changes=line_changes(quota, of_lines),
         converted=converted,
         not_convertible=not_convertible | uncapped | too_many,
         documents=(_document(quota, limits),) if limits else (),
@@ -188,9 +195,9 @@ def to_device_quota(
 def _others_text(limits: Iterable[_LimitDraft], line: str) -> str:
     """Return the parts of limits for pods that a line did not count, in words; empty without any."""
     texts = [
-        f"{draft.beside} of limit {draft.name}"
+        f"{beside} of limit {draft.name}"
         for draft in limits
-        if draft.beside and line in draft.lines
+        if (beside := draft.of_lines.beside) > ZERO and line in draft.lines
     ]
     return (
         f"; {', '.join(texts)} for pods with other keys, twice what they use today" if texts else ""

@@ -28,6 +28,8 @@ _PREFIXES: Final = ("requests.", "limits.")
 _SCOPES: Final = "a quota with scopes counts no claims"
 _FAIR_SHARE: Final = "guarantees, weights and trees are of a queue: Kueue's or Volcano's"
 _QUEUE_NAME: Final = "scheduling.volcano.sh/queue-name"
+_OF_ELASTIC_QUOTA: Final = "those of Koordinator's scheduler that are in it"
+_OF_QUEUE: Final = "those in it"
 _TREE: Final = "quota.scheduling.koordinator.sh/"
 _KEYS: Final[Mapping[str, str]] = {
     "vram": tensorfusion.MEMORY[0],
@@ -160,7 +162,13 @@ def _elastic_quota(
     others = summary.namespaces if summary is not None else ()
     namespaces = tuple(dict.fromkeys((place, *others)))
     dropped = {**dropped, **most.invalid} if most.names else {}
-    return replace(found_quota, namespaces=namespaces, lines=most.lines, dropped=dropped)
+    return replace(
+        found_quota,
+        namespaces=namespaces,
+        lines=most.lines,
+        counted_pods=_OF_ELASTIC_QUOTA,
+        dropped=dropped,
+    )
 
 
 _HARMLESS: Final = frozenset({f"{_TREE}namespaces", f"{_TREE}name"})
@@ -238,6 +246,7 @@ def _volcano_queue(
         namespaces=tuple(namespaces),
         unknown_namespaces="" if namespaces else why,
         lines=capability.lines,
+        counted_pods=_OF_QUEUE,
         dropped={**dropped, **capability.invalid},
     )
 

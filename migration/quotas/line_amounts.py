@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from kube.quantity import Quantity
+from migration.quotas.changes import total_amount
 from migration.quotas.model import ClaimMeasure, FoundQuota, MeasuredLine
 
 
@@ -30,7 +31,7 @@ def line_amounts(
     name_of: Callable[[ClaimMeasure], str],
     reason_of: Callable[[MeasuredLine], str],
 ) -> LineAmounts:
-    """Return the amounts of lines; of several for one name the least counts.
+    """Return the amounts of lines; those of several lines for one name together.
 
     Args:
         lines: Its lines, measured.
@@ -41,13 +42,14 @@ def line_amounts(
     """
     not_convertible = {**quota.dropped, **missing}
     converted: dict[str, str] = {}
-    amounts: dict[str, Quantity] = {}
+    entries: dict[str, list[MeasuredLine]] = {}
     for entry in lines:
         measure, reason = entry.measure, reason_of(entry)
         if measure is None or reason:
             not_convertible[entry.line.name] = reason
             continue
         name = name_of(measure)
-        amounts[name] = min(amounts.get(name, entry.amount), entry.amount)
+        entries.setdefault(name, []).append(entry)
         converted[entry.line.name] = f"{name} of {target} {quota.name}"
+    amounts = {name: total_amount(own) for name, own in entries.items()}
     return LineAmounts(amounts, converted, not_convertible)

@@ -14,7 +14,7 @@ from migration.assessment.quota_amounts import (
     present_classes,
 )
 from migration.quotas.measures import Measures
-from migration.quotas.model import ClaimMeasure, FoundQuota, MeasuredLine, Part, QuotaLine
+from migration.quotas.model import ClaimMeasure, Document, FoundQuota, MeasuredLine, Part, QuotaLine
 from translation.model.amounts import is_in_bytes
 from translation.model.share_amounts import BLOCKS, GIB, MIB, Unit, wrong_unit
 
@@ -60,42 +60,75 @@ def measure_lines(
         parts = divide_amount(line.amount, classes, total.of(line.key) if total else None)
         of_absent = ZERO if line.part is Part.TOTAL else line.amount
         divided = {**dict.fromkeys(own_classes, of_absent), **parts}
-        others = total.beside({line.key}) if total else {}
         measured_lines += (
-            _measured_line(line, measure, divided, others, measures)
+            _measured_line(
+                line,
+                measure,
+                divided[measure.device_class],
+                _room_for_others(quota, line, measure, used, measures),
+                measures.legacy_key(line.key, measure),
+            )
             for measure in of_key
             if counts_pods or measure.device_class in classes
         )
     return tuple(measured_lines), missing
 
 
+def _room_for_others(
+    quota: FoundQuota,
+    line: QuotaLine,
+    measure: ClaimMeasure,
+    used: NamespaceUse | None,
+    measures: Measures,
+) -> int | None:
+    """Return the room for devices of pods without a key of the lines for a measure.
+
+    Returns:
+        None where the use is not known.
+    """
+    if measure.selectors or line.part is not Part.TOTAL:
+        return 0
+    if used is None:
+        return None
+    keys = {line.key for line in quota.lines if line.key and _is_about(measures, line.key, measure)}
+    return used.beside(keys).get(measure.device_class, 0)
+
+
+def _is_about(measures: Measures, key: str, measure: ClaimMeasure) -> bool:
+    return any(
+        (own.device_class, own.capacity) == (measure.device_class, measure.capacity)
+        for own in measures.of_key(key)
+    )
+
+
 def _measured_line(
     line: QuotaLine,
     measure: ClaimMeasure,
-    divided: Mapping[str, Quantity],
-    others: Mapping[str, int],
-    measures: Measures,
+    part: Quantity,
+    others: int | None,
+    legacy_key: Document | None,
 ) -> MeasuredLine:
     """Return a line by one of its measures.
 
     Args:
         line: The line.
         measure: The measure.
-        divided: Class to its part of the line.
-        others: Class to the room for pods with other keys, which a limit on a class counts, too.
-        measures: The measures of all keys.
+        part: The part of the line for the class of the measure.
+        others: The room for devices of pods with other keys, which a limit on a class counts, too; None if not known.
+        legacy_key: The entry for pods with the key.
     """
-    beside = 0
-    amount = measure.amount(line.amount)
-    if not measure.capacity:
-        beside = 0 if measure.selectors else others.get(measure.device_class, 0)
-        amount = divided[measure.device_class] + Quantity(beside)
+    if measure.capacity:
+        beside, amount = 0, measure.amount(line.amount)
+    else:
+        beside = others or 0
+        amount = part + Quantity(beside)
     return MeasuredLine(
         line=line,
         measure=measure,
         amount=amount,
         beside=beside,
-        legacy_key=measures.legacy_key(line.key, measure),
+        counts_others=others is None or others > beside,
+        legacy_key=legacy_key,
     )
 
 

@@ -69,6 +69,7 @@ class FoundQuota(msgspec.Struct, frozen=True, kw_only=True):
         namespaces: The namespaces that it limits together; empty where they are not known.
         unknown_namespaces: The reason why they are not known.
         lines: The amounts to convert.
+        counted_pods: The pods of these namespaces that it counts, as words; empty for all.
         dropped: Other parts of it to the reason why they have no counterpart.
         alert_percent: The percentage of use above which it warns; None for none.
     """
@@ -79,6 +80,7 @@ class FoundQuota(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: tuple[str, ...] = ()
     unknown_namespaces: str = ""
     lines: tuple[QuotaLine, ...] = ()
+    counted_pods: str = ""
     dropped: Mapping[str, str] = {}
     alert_percent: int | None = None
 
@@ -112,6 +114,7 @@ class MeasuredLine(msgspec.Struct, frozen=True, kw_only=True):
         measure: None for a number of claims.
         amount: The amount in the unit of the measure.
         beside: The part of it for pods with other keys, which the line did not count.
+        counts_others: The measure counts claims of pods with other keys, for whom there is no room, or none is known.
         legacy_key: The entry of `limits[].legacyKeys` by which pods with the key count in the same limit; None if
             no entry says it.
     """
@@ -120,12 +123,39 @@ class MeasuredLine(msgspec.Struct, frozen=True, kw_only=True):
     measure: ClaimMeasure | None
     amount: Quantity
     beside: int = 0
+    counts_others: bool = False
     legacy_key: Document | None = None
+
+    @property
+    def own_amount(self) -> Quantity:
+        """Return the part of the amount that is the line's."""
+        return self.amount - Quantity(self.beside) if self.beside else self.amount
 
     @property
     def line_amount(self) -> Quantity:
         """Return the whole amount of the line, independent of the measure's part of it."""
         return self.amount if self.measure is None else self.measure.amount(self.line.amount)
+
+
+class LineChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A difference between a line and its limits.
+
+    Attributes:
+        line: The line as its object has it.
+        text: The difference in words.
+        allows_more: The limits let pods through that the line does not.
+        allows_less: The limits hold pods back that the line does not.
+    """
+
+    line: str
+    text: str
+    allows_more: bool = False
+    allows_less: bool = False
+
+    @property
+    def direction(self) -> str:
+        """The difference in a word."""
+        return "less than before" if self.allows_less else "more than before"
 
 
 class QuotaConversion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -139,6 +169,7 @@ class QuotaConversion(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         counts_pods: The quota goes on counting pods with the key as long as it has the line.
         replaced: Its lines whose pods with the key count in what is written, too, so that they may be removed
             as soon as that is enforced.
+        changes: The differences between what these lines allow, and what is written in their place.
     """
 
     object: str
@@ -147,6 +178,7 @@ class QuotaConversion(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     documents: tuple[Document, ...] = ()
     counts_pods: bool = False
     replaced: tuple[str, ...] = ()
+    changes: tuple[LineChange, ...] = ()
 
 
 def name_of(*parts: str) -> str:

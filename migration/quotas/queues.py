@@ -7,9 +7,12 @@ Sources: kubernetes-sigs/kueue 0.19, its Configuration (deviceClassMappings, sou
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from kube.api.core import NAMESPACE_NAME
 from kube.cel.quoting import quote
 from kube.quantity import Quantity
+from migration.quotas.changes import total_amount
 from migration.quotas.line_amounts import line_amounts
 from migration.quotas.model import (
     ClaimMeasure,
@@ -69,7 +72,7 @@ class KueueWriter:
         """
         not_convertible = {**quota.dropped, **missing}
         converted: dict[str, str] = {}
-        amounts: dict[str, Quantity] = {}
+        entries: dict[str, list[MeasuredLine]] = {}
         for entry in lines:
             measure, reason = entry.measure, _reason(entry)
             if measure is None or reason:
@@ -81,8 +84,10 @@ class KueueWriter:
                 continue
             self._map(resource, measure)
             # All classes of a mapping share the amount of the line.
-            amounts[resource] = min(amounts.get(resource, entry.line_amount), entry.line_amount)
+            whole = replace(entry, amount=entry.line_amount, beside=0)
+            entries.setdefault(resource, []).append(whole)
             converted[entry.line.name] = f"{resource} of ClusterQueue {quota.name}"
+        amounts = {resource: total_amount(own) for resource, own in entries.items()}
         return QuotaConversion(
             object=quota.object,
             counts_pods=quota.is_core,

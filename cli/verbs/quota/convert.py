@@ -43,6 +43,10 @@ _TOGETHER: Final = (
     "counts claims and pods with the key together: remove an old line once the DeviceQuota says Enforced=True, so that "
     "neither more nor less is allowed at any time"
 )
+_OTHERWISE: Final = (
+    "counts claims and pods with the key together, and not all of it as the line does, as the notes on it say: remove an old line "
+    "once the DeviceQuota says Enforced=True and its amounts are as you want them"
+)
 _LATER: Final = (
     "prepare.sh of a plan has class {name} map {key}; from then on the line of {key} counts these claims, and that of "
     "the class would limit the same pods once more: apply the quotas of the plan, or convert again after prepare.sh"
@@ -274,8 +278,18 @@ def _print_conversions(conversions: Sequence[QuotaConversion]) -> None:
     for entry in conversions:
         for line, text in entry.converted.items():
             print_line(f"note: {entry.object}: {line} becomes {text}")
+        _print_changes(entry)
         for line, reason in entry.not_convertible.items():
             print_line(f"note: {entry.object}: {line} has no counterpart: {reason}")
+
+
+def _print_changes(conversion: QuotaConversion) -> None:
+    lines_of: dict[tuple[str, str], list[str]] = {}
+    for change in conversion.changes:
+        lines_of.setdefault((change.direction, change.text), []).append(change.line)
+    for (direction, text), lines in lines_of.items():
+        allow = f"{', '.join(lines)} {'allows' if len(lines) == 1 else 'allow'} {direction}"
+        print_line(f"note: {conversion.object}: {allow}: {text}")
 
 
 def _print_old_lines(conversions: Sequence[QuotaConversion]) -> None:
@@ -283,7 +297,10 @@ def _print_old_lines(conversions: Sequence[QuotaConversion]) -> None:
         if not entry.counts_pods:
             continue
         alone = [line for line in entry.converted if line not in entry.replaced]
-        for lines, text in ((entry.replaced, _TOGETHER), (alone, _BESIDE)):
+        changed = {change.line for change in entry.changes}
+        same = [line for line in entry.replaced if line not in changed]
+        different = [line for line in entry.replaced if line in changed]
+        for lines, text in ((same, _TOGETHER), (different, _OTHERWISE), (alone, _BESIDE)):
             if lines:
                 print_line(f"note: {entry.object}: what counts for {', '.join(lines)} now {text}")
 
