@@ -171,19 +171,22 @@ class Access:
 
         A refusal is the test's failure.
         """
+        for document in _documents(objects):
+            path, status, body = self.try_apply(document)
+            applied = status in {http.client.OK, http.client.CREATED}
+            assert applied, f"apply {path}: {status} {body.decode(errors='replace')}"
+
+    def try_apply(self, document: Mapping[str, Any]) -> tuple[str, int, bytes]:
+        """Apply an object as `apply` does, and return its path with the status and the body of the answer."""
         query = urllib.parse.urlencode(
             {"fieldManager": "kubectl", "force": "true", "fieldValidation": "Strict"}
         )
-        for document in _documents(objects):
-            metadata = document["metadata"]
-            path = self._kind_of(document).path(
-                metadata.get("namespace", "default"), metadata["name"]
-            )
-            status, body = self.request(
-                "PATCH", f"{path}?{query}", document, content_type="application/apply-patch+yaml"
-            )
-            applied = status in {http.client.OK, http.client.CREATED}
-            assert applied, f"apply {path}: {status} {body.decode(errors='replace')}"
+        metadata = document["metadata"]
+        path = self._kind_of(document).path(metadata.get("namespace", "default"), metadata["name"])
+        status, body = self.request(
+            "PATCH", f"{path}?{query}", document, content_type="application/apply-patch+yaml"
+        )
+        return path, status, body
 
     def delete(self, kind: str, name: str, namespace: str | None = None) -> None:
         """Delete an object, if there is one, and do not wait until it is gone."""

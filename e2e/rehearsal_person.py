@@ -7,6 +7,7 @@ from e2e.access import Access
 from migration.rehearsal.documents import ENDS_LABEL
 from migration.rehearsal.model import RehearsalInput, RehearsedWave
 
+DELETE_TIMEOUT: Final = "--timeout=2m"
 _FINISHED: Final = ("Succeeded", "Failed")
 
 
@@ -67,7 +68,14 @@ class Person:
 
     def _delete(self, name: str) -> None:
         namespace, _, pod = name.partition("/")
-        words = ("delete", "pod", pod, f"--namespace={namespace}", "--ignore-not-found", "--wait")
+        words = (
+            "delete",
+            "pod",
+            pod,
+            f"--namespace={namespace}",
+            "--ignore-not-found",
+            DELETE_TIMEOUT,
+        )
         self._cluster.kubectl(*words)
 
     def _apply(self, name: str) -> None:

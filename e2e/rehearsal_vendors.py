@@ -59,7 +59,14 @@ class RehearsedVendors(StandIn):
             # A pod with claims needs the scheduler, which allocates them.
             if "nodeName" in pod["spec"] or pod["spec"].get("resourceClaims"):
                 continue
-            places = self._places.get(_top_owner(pod, owners), Counter())
+            metadata = pod["metadata"]
+            references = (
+                f"Pod/{metadata['namespace']}/{metadata['name']}",
+                _top_owner(pod, owners),
+            )
+            places = next(
+                (self._places[entry] for entry in references if entry in self._places), Counter()
+            )
             own = _own_node(pod)
             name = next(
                 (name for name, count in sorted(places.items()) if count > 0 and own in {"", name}),

@@ -5,14 +5,11 @@
 With `--until-input-ends` it stops all of that when its standard input ends, as it does when its parent is killed.
 """
 
-import contextlib
-import os
 import re
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +22,10 @@ from e2e.drawbridge import ROOT, install_drawbridge, merged, rendered
 from e2e.guarded import guarded_environment, printed_commands
 from e2e.history_record import HistoryRecord
 from e2e.processes import end_with_input
+from e2e.rehearsal_load import create, missing_pods, pod_versions
 from e2e.rehearsal_person import Person
+from e2e.rehearsal_repository import Repository
+from e2e.rehearsal_scripts import ScriptRunner, say
 from e2e.rehearsal_vendors import RehearsedVendors
 from migration.rehearsal.model import (
     RehearsalAnswer,
@@ -40,12 +40,9 @@ SWITCH: Final = "switch.sh"
 PHASES: Final = ("preflight.sh", SWITCH, "verify.sh")
 JOB_TIMEOUT: Final = "--job-timeout=10m"
 EVICT_JOBS: Final = "--evict-jobs=all"
-SCRIPT_TIMEOUT_S: Final = 45 * 60
 PLACE_TIMEOUT_S: Final = 120.0
 SETTLE_S: Final = 3.0
 """The time without changes before all pods count as there."""
-TIMED_OUT: Final = 124
-OUTPUT_LINES: Final = 30
 _SETTINGS: Final = {"translation": {"mode": "OptIn"}, "controllers": {"auditPeriod": "10m"}}
 
 
@@ -82,8 +79,10 @@ def rehearse(rehearsal: RehearsalInput, folder: Path) -> RehearsalAnswer:
         install_drawbridge(
             cluster, manifests=overlay, settings=merged(rehearsal.settings, _SETTINGS)
         )
-        waiting = load(cluster, rehearsal)
+        rejected = load(cluster, rehearsal)
         limit(cluster, rehearsal)
+        rejected += missing_pods(cluster)
+        waiting = sum(not pod["spec"].get("nodeName") for pod in cluster.objects("pods"))
         pods = len(running_pods(cluster))
         say(f"{len(rehearsal.nodes)} nodes, {pods} pods run, {waiting} wait")
         identify(cluster, rehearsal, folder / "plan")
@@ -91,9 +90,11 @@ def rehearse(rehearsal: RehearsalInput, folder: Path) -> RehearsalAnswer:
             folder, cluster.kubeconfig, cluster.kubectl_binary, CONTEXT
         )
         person = Person(cluster, rehearsal)
+        repository = Repository(cluster, folder / "plan")
         began = time.monotonic()
         with RehearsedVendors(cluster, rehearsal), HistoryRecord(cluster) as history:
-            scripts = run_waves(rehearsal, folder / "plan", environment, person)
+            runner = ScriptRunner(folder / "plan", environment, cluster, repository)
+            scripts = run_waves(rehearsal, runner, person)
             settle(cluster)
             seconds = time.monotonic() - began
         history.write(folder / "history.jsonl")
@@ -108,7 +109,7 @@ def rehearse(rehearsal: RehearsalInput, folder: Path) -> RehearsalAnswer:
         pods=pods,
         waiting_pods=waiting,
         seconds=round(seconds, 1),
-        scripts=tuple(scripts),
+        scripts=scripts,
         findings=tuple(
             RehearsalFinding(
                 rule=entry.rule, at=round(entry.at, 1), object=entry.object, message=entry.text
@@ -117,30 +118,27 @@ def rehearse(rehearsal: RehearsalInput, folder: Path) -> RehearsalAnswer:
         ),
         not_rehearsed=(
             *rehearsal.left_out,
+            *rejected,
+            *waves_left(rehearsal, scripts),
             *(f"{command}: a chart of others" for command in printed_commands(folder)),
         ),
-        by_hand=tuple(person.done),
+        by_hand=(*repository.done, *person.done),
     )
-
-
-def say(words: str) -> None:
-    """Tell a person the progress."""
-    print(f"rehearse: {words}", file=sys.stderr, flush=True)
 
 
 # --- the cluster ----------------------------------------------------------------------------------
 
 
-def load(cluster: Cluster, rehearsal: RehearsalInput) -> int:
-    """Create the objects, and place pods on their former nodes; return the number that wait for a node."""
-    cluster.apply(rehearsal.objects)
+def load(cluster: Cluster, rehearsal: RehearsalInput) -> list[str]:
+    """Create the objects, and place pods on their former nodes; return a sentence about each object that is rejected."""
+    rejected = [*create(cluster, rehearsal.objects)]
     cluster.add_nodes(node.document for node in rehearsal.nodes)
-    cluster.apply(piece for node in rehearsal.nodes for piece in node.slices)
+    rejected += create(cluster, (piece for node in rehearsal.nodes for piece in node.slices))
     for name in sorted({entry["metadata"]["namespace"] for entry in rehearsal.workloads}):
         cluster.wait_for("serviceaccounts", "default", name)
     # Whoever would place pods waits until they are where they were.
     cluster.children["kube-scheduler"].stop()
-    cluster.apply(rehearsal.workloads)
+    rejected += create(cluster, rehearsal.workloads)
     vendors = RehearsedVendors(cluster, rehearsal)
     deadline = time.monotonic() + PLACE_TIMEOUT_S
     bound_at = time.monotonic()
@@ -151,7 +149,7 @@ def load(cluster: Cluster, rehearsal: RehearsalInput) -> int:
         time.sleep(0.3)
     cluster.start_scheduler()
     settle(cluster)
-    return sum(not pod["spec"].get("nodeName") for pod in cluster.objects("pods"))
+    return rejected
 
 
 def limit(cluster: Cluster, rehearsal: RehearsalInput) -> None:
@@ -172,7 +170,7 @@ def settle(cluster: Cluster) -> None:
     before: object = None
     since = time.monotonic()
     while time.monotonic() < min(deadline, since + SETTLE_S):
-        versions = sorted(pod["metadata"]["resourceVersion"] for pod in cluster.objects("pods"))
+        versions = pod_versions(cluster)
         if versions != before:
             before, since = versions, time.monotonic()
         time.sleep(0.3)
@@ -195,77 +193,34 @@ def identify(cluster: Cluster, rehearsal: RehearsalInput, plan: Path) -> None:
 
 
 def run_waves(
-    rehearsal: RehearsalInput, plan: Path, environment: Mapping[str, str], person: Person
-) -> list[ScriptRun]:
+    rehearsal: RehearsalInput, runner: ScriptRunner, person: Person
+) -> tuple[ScriptRun, ...]:
     """Run the scripts of a plan in their order until one fails, with the manual steps between them."""
-    runs = [run_script(plan, "prepare.sh", (), environment)]
+    is_done = runner.run("prepare.sh")
     for wave in rehearsal.waves:
-        if runs[-1].status:
+        if not is_done:
             break
         person.prepare(wave)
         for phase in PHASES:
             arguments: tuple[str, ...] = ()
             if phase == SWITCH:
                 arguments = (EVICT_JOBS if rehearsal.evict_jobs else JOB_TIMEOUT,)
-            runs.append(run_script(plan, f"wave-{wave.wave}/{phase}", arguments, environment))
-            if runs[-1].status:
+            is_done = runner.run(f"wave-{wave.wave}/{phase}", arguments)
+            if not is_done:
                 break
             if phase == SWITCH:
                 person.create_again(wave)
         else:
             person.finish(wave)
-    return runs
+    return tuple(runner.runs)
 
 
-def run_script(
-    plan: Path, script: str, arguments: tuple[str, ...], environment: Mapping[str, str]
-) -> ScriptRun:
-    """Run a script as a person would without a terminal; its children end with us.
-
-    Args:
-        plan: The folder of the plan.
-        script: Path of the script below it.
-        arguments: The arguments of the script.
-        environment: All of its environment variables.
-    """
-    path = plan / script
-    log = path.with_suffix(".log")
-    began = time.monotonic()
-    with (
-        log.open("w") as output,
-        subprocess.Popen(
-            ["bash", path, *arguments],
-            cwd=path.parent,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        ) as process,
-    ):
-        try:
-            status = process.wait(SCRIPT_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            status = TIMED_OUT
-            kill_group(process)
-        except BaseException:
-            kill_group(process)
-            raise
-    seconds = round(time.monotonic() - began, 1)
-    say(f"{script}: {seconds:.0f} s, exit status {status}")
-    text = log.read_text(errors="replace")
-    return ScriptRun(
-        script=script,
-        seconds=seconds,
-        status=status,
-        output="\n".join(text.splitlines()[-OUTPUT_LINES:]) if status else "",
-    )
-
-
-def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """End a program that leads a process group, with all that it has started there."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+def waves_left(rehearsal: RehearsalInput, runs: Sequence[ScriptRun]) -> Iterator[str]:
+    """Yield a sentence on each wave that was not begun, with the script that stopped before it."""
+    begun = {run.script.partition("/")[0] for run in runs}
+    for wave in rehearsal.waves:
+        if f"wave-{wave.wave}" not in begun:
+            yield f"wave {wave.wave}, since {runs[-1].script} stopped before it"
 
 
 if __name__ == "__main__":

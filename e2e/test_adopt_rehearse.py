@@ -18,13 +18,19 @@ from typing import Final
 import pytest
 import yaml
 
+from cli.runbooks.wave_runbook import KOORDINATOR_DEVICES
+from e2e.cluster import Cluster
 from e2e.credentials import kubeconfig
 from e2e.drawbridge import ROOT
 from e2e.hami_scheduler import HANDSHAKE, REGISTER
+from e2e.rehearsal_load import create
+from kube.manifests.reader import read_paths
+from migration.rehearsal.koordinator import device_objects
 from testing.documents import api_object, namespace, node, resource_quota
 from testing.migration import SHARE, daemon_set, hami_node, plugin_node, workload
 
 FLEET: Final = ROOT / "examples" / "migration" / "fleet.yaml"
+KOORDINATOR: Final = ROOT / "examples" / "migration" / "koordinator" / "before.yaml"
 WHOLE: Final = ("serving", "batch")
 """Workloads of whole GPUs, which kube-scheduler would also give nodes of HAMi: these offer the same key."""
 MIG: Final = "nvidia.com/mig-1g.5gb"
@@ -184,15 +190,22 @@ def test_pods_of_a_daemon_set_move_with_their_nodes(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_pod_with_a_volume_of_its_node_waits_for_it(tmp_path: Path) -> None:
+def test_each_pod_with_a_volume_of_its_node_waits_for_it(tmp_path: Path) -> None:
     """It came back on another node, and the waves after that were those of another cluster."""
-    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}]
-    index = workload(
-        "index", {"nvidia.com/gpu": "1"}, ["gpu-0"], kind="StatefulSet", volumes=volumes
+    owner, *own_pods = workload(
+        "index", {"nvidia.com/gpu": "1"}, ["gpu-0", "gpu-1"], kind="StatefulSet"
     )
-    index[1]["status"] = {"phase": "Running"}
-    claim = api_object("PersistentVolumeClaim", "disk", "team", spec={"volumeName": "disk-0"})
-    disk = api_object("PersistentVolume", "disk-0", spec={"local": {"path": "/disk"}})
+    owner["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": {}}]
+    volumes = []
+    for number, pod in enumerate(own_pods):
+        claim, disk = f"data-index-{number}", f"disk-{number}"
+        volume = {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
+        pod["spec"] = {**pod["spec"], "volumes": [volume]}
+        pod["status"] = {"phase": "Running"}
+        volumes += [
+            api_object("PersistentVolumeClaim", claim, "team", spec={"volumeName": disk}),
+            api_object("PersistentVolume", disk, spec={"local": {"path": "/disk"}}),
+        ]
     system = namespace("kube-system")
     system["metadata"]["uid"] = "6f3c9d6e-1111-4c57-9d8f-000000000001"
     plugin = daemon_set("nvidia-device-plugin")
@@ -200,7 +213,7 @@ def test_a_pod_with_a_volume_of_its_node_waits_for_it(tmp_path: Path) -> None:
     driver = {"nvidia.com/cuda.driver-version.major": "580"}
     nodes = [plugin_node(f"gpu-{number}", 4, **driver) for number in range(2)]
     snapshot = tmp_path / "cluster.yaml"
-    team = [namespace("team"), claim, disk, *index]
+    team = [namespace("team"), *volumes, owner, *own_pods]
     snapshot.write_text(yaml.safe_dump_all([*nodes, system, plugin, *team]))
     command = [sys.executable, "-m", "cli", "rehearse", "--snapshot", str(snapshot)]
     keep = tmp_path / "kept"
@@ -220,9 +233,11 @@ def test_a_pod_with_a_volume_of_its_node_waits_for_it(tmp_path: Path) -> None:
     assert (2, 2, []) == (answer["waves"], answer["wavesDone"], answer["findings"])
     events = map(json.loads, (keep / "history.jsonl").read_text().splitlines())
     pods = [event["object"] for event in events if event["kind"] == "pods"]
-    own = [pod for pod in pods if pod["metadata"]["name"] == "index-0"]
-    assert 1 < len({pod["metadata"]["uid"] for pod in own})
-    assert {"gpu-0"} == {pod["spec"].get("nodeName", "gpu-0") for pod in own}
+    for number in range(2):
+        own = [pod for pod in pods if pod["metadata"]["name"] == f"index-{number}"]
+        assert 1 < len({pod["metadata"]["uid"] for pod in own})
+        node = f"gpu-{number}"
+        assert {node} == {pod["spec"].get("nodeName", node) for pod in own}
 
 
 @pytest.mark.long
@@ -272,6 +287,52 @@ def test_what_the_plan_asks_a_person_for_is_done_and_work_is_evicted_on_demand(
     switched = [notes for notes in last.values() if notes[HANDSHAKE].startswith("Deleted_")]
     assert len(switched) == answer["wavesDone"]
     assert [] == [notes for notes in switched if REGISTER in notes]
+
+
+@pytest.mark.long
+def test_koordinator_and_a_repository_are_rehearsed_to_the_last_wave(
+    tmp_path: Path,
+) -> None:
+    """Each of the two stopped a rehearsal: a kind that was unknown, and a namespace of Argo CD."""
+    documents = list(yaml.load_all(KOORDINATOR.read_text(), Loader=yaml.CSafeLoader))
+    system = namespace("kube-system")
+    system["metadata"]["uid"] = "6f3c9d6e-1111-4c57-9d8f-000000000001"
+    for document in documents:
+        if (document["kind"], document["metadata"]["name"]) == ("Namespace", "team-a"):
+            tracking = {"argocd.argoproj.io/tracking-id": "apps:/Namespace:team-a"}
+            document["metadata"]["annotations"] = tracking
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(yaml.safe_dump_all([*documents, system]))
+    command = [sys.executable, "-m", "cli", "rehearse", "--snapshot", str(snapshot)]
+    command += ["--wave-nodes", "1", "--gpu-operator", "none", *FLAGS[4:]]
+
+    result = subprocess.run(
+        [*command, "--format", "kustomize", "-o", "json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+
+    assert result.returncode == 0, result.stdout + result.stderr
+    answer = json.loads(result.stdout)
+    assert answer["wavesDone"] == answer["waves"] > 1
+    assert any("of the plan is committed" in text for text in answer["byHand"])
+
+
+def test_devices_of_koordinator_are_created_and_deleted_as_the_scripts_do(cluster: Cluster) -> None:
+    """A control plane does not serve their kind by itself."""
+    objects = tuple(read_paths([str(KOORDINATOR)]))
+    try:
+        assert [] == [*create(cluster, device_objects(objects, {"koord-0", "koord-1"}))]
+
+        names = [entry["metadata"]["name"] for entry in cluster.objects(KOORDINATOR_DEVICES)]
+        assert ["koord-0", "koord-1"] == names
+        cluster.kubectl("delete", KOORDINATOR_DEVICES, "koord-0", "--ignore-not-found")
+        cluster.kubectl("delete", KOORDINATOR_DEVICES, "koord-0", "--ignore-not-found")
+    finally:
+        cluster.kubectl("delete", "customresourcedefinition", KOORDINATOR_DEVICES)
 
 
 def test_a_rehearsal_that_is_ended_leaves_no_process(

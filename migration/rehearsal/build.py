@@ -22,6 +22,7 @@ from migration.rehearsal.documents import (
     plain,
     workload,
 )
+from migration.rehearsal.koordinator import device_objects
 from migration.rehearsal.model import RehearsalInput, RehearsedNode, RehearsedWave
 from migration.rehearsal.workloads import RehearsedWorkloads, in_namespace
 from translation.cluster.snapshot import TranslationOptions
@@ -84,7 +85,7 @@ def build_rehearsal(
     others = cluster.state.node_resources(
         {name for name in cluster.state.pods if name in rehearsed.pods or name not in staying}
     )
-    if not cluster.state.pods.keys() <= rehearsed.pods | staying:
+    if not cluster.state.pods.keys() <= rehearsed.pods | rehearsed.pods_left_out | staying:
         rehearsed.left_out.append(
             "pods without devices that a drain evicts, with their CPU and memory"
         )
@@ -127,14 +128,23 @@ def _objects(
     plan: Plan, objects: Iterable[SourceObject], cluster: AssessedCluster, namespace: str
 ) -> Iterator[Mapping[str, Any]]:
     """Yield namespaces, then the objects to keep, then the objects of drivers' charts."""
+    created = [*_created(plan, objects, cluster, namespace)]
     used = {entry.key.namespace for entry in cluster.workloads}
-    if plan.driver_release is not None:
-        used.add(plan.driver_release.namespace)
+    used |= {
+        entry["metadata"]["namespace"] for entry in created if "namespace" in entry["metadata"]
+    }
     namespaces = {entry.name: entry.document for entry in objects if entry.kind == "Namespace"}
     for name in sorted(used | namespaces.keys()):
         document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         if name not in _SYSTEM or name in namespaces:
             yield _namespace(namespaces.get(name, document))
+    yield from created
+
+
+def _created(
+    plan: Plan, objects: Iterable[SourceObject], cluster: AssessedCluster, namespace: str
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects to keep, then the objects of drivers' charts."""
     plugins = {(plugin.namespace, plugin.name) for plugin in plan.plugins}
     for entry in objects:
         if entry.kind in _KEPT_KINDS and entry.name not in _SYSTEM_PRIORITIES:
@@ -154,6 +164,7 @@ def _objects(
     for driver, label in plan.drivers.items():
         release = plan.driver_release if driver == NVIDIA else None
         yield _driver(driver, label, release.namespace if release else _DRIVERS)
+    yield from device_objects(objects, {entry.node for entry in cluster.nodes})
 
 
 def _namespace(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ could act or hold a secret: no Secret, no webhook, no controller of others.
 """
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from allocator.nodes.amounts import CPU, MEMORY, PODS, milli_value
@@ -34,10 +34,11 @@ _POD_FIELDS: Final = (
     "tolerations",
     "topologySpreadConstraints",
 )
+STATEFUL_SET: Final = "StatefulSet"
 _CONTAINER_FIELDS: Final = ("name", "image", "resources", "restartPolicy")
 _WORKLOAD_FIELDS: Final = {
     "Deployment": ("replicas", "strategy"),
-    "StatefulSet": ("replicas", "podManagementPolicy"),
+    STATEFUL_SET: ("replicas", "podManagementPolicy", "ordinals"),
     "ReplicaSet": ("replicas",),
     DAEMON_SET: (),
     "Job": (
@@ -62,6 +63,10 @@ _CLAIM: Final[dict[str, Any]] = {
     "storageClassName": "",
 }
 """The request of every claim; nothing is stored."""
+EVERY_HOST: Final[Mapping[str, Any]] = {
+    "nodeSelectorTerms": [{"matchExpressions": [{"key": HOSTNAME, "operator": "Exists"}]}]
+}
+"""The selector of all nodes."""
 _ROOM: Final = {"cpu": "128", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "500"}
 
 
@@ -154,7 +159,7 @@ def workload(
         value = hashlib.sha256(f"{kind}/{name}".encode()).hexdigest()[:16]
         labels[SELECTOR] = value
         fields["selector"] = {"matchLabels": {SELECTOR: value}}
-    if kind == "StatefulSet":
+    if kind == STATEFUL_SET:
         fields["serviceName"] = name[:63]
     created["spec"] = {**fields, "template": template}
     return created
@@ -231,14 +236,27 @@ def with_claims(
     changed = dict(replace_at(created, (*path, "spec"), spec))
     name = created["metadata"]["name"]
     templates = [
-        {"metadata": {"name": own_name}, "spec": _CLAIM}
-        for entry in list_at(document, "spec", "volumeClaimTemplates")
-        if (own_name := str(mapping_at(entry, "metadata").get("name") or ""))
-        and any(claim.startswith(f"{own_name}-{name}-") for claim in claims)
+        {"metadata": {"name": prefix.removesuffix(f"-{name}-")}, "spec": _CLAIM}
+        for prefix in claim_prefixes(document, name)
+        if any(claim.startswith(prefix) for claim in claims)
     ]
     if templates:
         changed["spec"] = {**changed["spec"], "volumeClaimTemplates": templates}
     return changed
+
+
+def claim_prefixes(document: Mapping[str, Any], name: str) -> Iterator[str]:
+    """Yield the beginnings of the names of the claims that a StatefulSet of a name makes, up to the ordinals."""
+    for entry in list_at(document, "spec", "volumeClaimTemplates"):
+        if own_name := mapping_at(entry, "metadata").get("name"):
+            yield f"{own_name}-{name}-"
+
+
+def ordinals(document: Mapping[str, Any]) -> range:
+    """Return the ordinals of a StatefulSet's pods."""
+    spec = mapping_at(document, "spec")
+    first = int(mapping_at(spec, "ordinals").get("start") or 0)
+    return range(first, first + int(spec.get("replicas") or 1))
 
 
 def on_host(hostnames: Sequence[str]) -> dict[str, Any]:

@@ -45,7 +45,8 @@ class RehearsalInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         objects: The objects to create before workloads, in this order.
         nodes: The nodes with devices.
         workloads: The workloads to create when the nodes are there.
-        places: `Kind/namespace/name` of a workload to the nodes of its pods.
+        places: `Kind/namespace/name` of a workload to the nodes of its pods; of a StatefulSet, whose pods keep their
+            names, each pod to its node.
         waves: The waves of the plan.
         device_quotas: The DeviceQuotas that replace lines of ResourceQuotas, created when pods are where they
             were, since pods with a gate have no place.
@@ -115,7 +116,7 @@ class RehearsalAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         seconds: The duration of the waves, in seconds.
         scripts: The scripts in the order in which they ran.
         findings: The violations of rules, in the order in which they happened.
-        not_rehearsed: The parts that were left out, and the commands that were only printed.
+        not_rehearsed: The parts that were left out, the waves that were not begun, and the commands that were only printed.
         by_hand: The things that the rehearsal did as a person would whom the plan asks to, in sentences.
     """
 
@@ -129,6 +130,12 @@ class RehearsalAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     findings: tuple[RehearsalFinding, ...]
     not_rehearsed: tuple[str, ...]
     by_hand: tuple[str, ...] = ()
+
+    @property
+    def stopped(self) -> tuple[ScriptRun, ...]:
+        """Return the runs that failed, without those of scripts that a later run has brought to their end."""
+        done = {run.script for run in self.scripts if not run.status}
+        return tuple(run for run in self.scripts if run.script not in done)
 
     @property
     def is_good(self) -> bool:

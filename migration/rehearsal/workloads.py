@@ -14,11 +14,15 @@ from migration.cluster.owners import controller
 from migration.cluster.workloads import Workload
 from migration.plan.facts.volumes import HOSTNAME, Volumes, claim_names
 from migration.rehearsal.documents import (
+    EVERY_HOST,
     KINDS,
     KUBERNETES_TAINTS,
+    STATEFUL_SET,
     bare_pod,
     bound_claim,
+    claim_prefixes,
     on_host,
+    ordinals,
     with_claims,
     workload,
 )
@@ -30,9 +34,10 @@ class RehearsedWorkloads:
     Attributes:
         workloads: Their documents.
         volumes: PersistentVolumes that not all nodes reach, each with its PersistentVolumeClaim.
-        places: `Kind/namespace/name` of a workload to the nodes of its pods.
+        places: `Kind/namespace/name` of a workload, or of a StatefulSet's pod, to the nodes of its pods.
         pods: Namespace and name of the pods that they stand for.
         left_out: The parts that are not rehearsed, with the reasons, in sentences.
+        pods_left_out: Namespace and name of the pods of workloads that are named there.
     """
 
     def __init__(
@@ -50,9 +55,11 @@ class RehearsedWorkloads:
         self.places: dict[str, tuple[str, ...]] = {}
         self.pods: set[tuple[str, str]] = set()
         self.left_out: list[str] = []
+        self.pods_left_out: set[tuple[str, str]] = set()
         self._priorities = priorities
         self._known_volumes = Volumes(objects, namespace)
         self._hostnames: dict[str, str] = {}
+        self._selectors: dict[tuple[str, str], Mapping[str, Any]] = {}
         self._jobs: dict[tuple[str, str], SourceObject] = {}
         for source in objects:
             if source.kind == "Node":
@@ -67,8 +74,10 @@ class RehearsedWorkloads:
         created = self._document(group)
         if created is None:
             self.left_out.append(
-                f"{reference}: its {group.pod_count} pods belong to a kind that Kubernetes does not run"
+                f"{reference} with {count_text(group.pod_count, 'pod')}: Kubernetes itself does not run this kind, so "
+                "the devices that it uses are free here from the beginning"
             )
+            self.pods_left_out.update((namespace, pod.name) for pod in group.pods)
             return
         self._add(self._with_volumes(created, group), group)
         self.pods.update((namespace, pod.name) for pod in group.pods)
@@ -86,7 +95,12 @@ class RehearsedWorkloads:
 
     def _add(self, created: Mapping[str, Any], group: Workload) -> None:
         self.workloads.append(in_namespace(created, group.key.namespace))
-        self.places[group.key.reference] = tuple(sorted(filter(None, map(_node_of, group.pods))))
+        if group.key.kind != STATEFUL_SET:
+            self.places[group.key.reference] = _nodes_of(group.pods)
+            return
+        # The pods have their names again, and with them their volumes.
+        for pod in group.pods:
+            self.places[f"Pod/{group.key.namespace}/{pod.name}"] = _nodes_of([pod])
 
     def _document(self, group: Workload) -> dict[str, Any] | None:
         """Return a workload as it is created; None for a kind that nothing runs here."""
@@ -102,45 +116,64 @@ class RehearsedWorkloads:
         namespace = group.key.namespace
         if group.key.kind == "CronJob":
             return created
-        nodes = {node for node in map(_node_of, group.pods) if node}
-        selectors = self._selectors_of_claims(group, nodes)
+        selectors = self._selectors_of_claims(group)
         if selectors is None:
             self.left_out.append(
                 f"{group.key.reference}: its PersistentVolumes, of which some are not of all its "
-                f"{count_text(len(nodes), 'node')}: a pod that is evicted may come back on another node"
+                f"{count_text(len(set(_nodes_of(group.pods))), 'node')}: a pod that is evicted may come back on another node"
             )
         if not selectors:
             return created
-        for claim, selector in selectors.items():
-            volume = self._known_volumes.name(namespace, claim)
+        document = (group.owner or group.pods[0]).document
+        for claim in _claims_beside(document, selectors):
+            selector = self._selector_of_claim(namespace, claim, ())
+            selectors.setdefault(claim, selector or EVERY_HOST)
+        for claim, selector in sorted(selectors.items()):
+            volume = self._known_volumes.name(namespace, claim) or f"rehearsed-{namespace}-{claim}"
+            self._selectors[namespace, claim] = selector
             self.volumes += bound_claim(namespace, claim, volume, selector)
-        return with_claims(created, (group.owner or group.pods[0]).document, selectors)
+        return with_claims(created, document, selectors)
 
-    def _selectors_of_claims(
-        self, group: Workload, nodes: Collection[str]
-    ) -> dict[str, Mapping[str, Any]] | None:
+    def _selectors_of_claims(self, group: Workload) -> dict[str, Mapping[str, Any]] | None:
         """Return the PersistentVolumeClaims of a workload with volumes that some nodes do not reach, each with its nodes.
 
         Returns:
             Claim to node selector. None if not all of the workload's nodes reach each of the volumes: a pod of those that are
-            created is not known to be one of before.
+            created is not known to be one of before, but for a StatefulSet's. None, too, if another workload has the
+            volume on another node.
         """
-        namespace, volumes = group.key.namespace, self._known_volumes
-        claims = {
-            claim for pod in group.pods for claim in claim_names(mapping_at(pod.document, "spec"))
-        }
+        namespace = group.key.namespace
+        of_all = frozenset(_nodes_of(group.pods))
+        nodes_of: dict[str, frozenset[str]] = {}
+        for pod in group.pods:
+            own = frozenset(_nodes_of([pod])) if group.key.kind == STATEFUL_SET else of_all
+            for claim in claim_names(mapping_at(pod.document, "spec")):
+                nodes_of[claim] = nodes_of.get(claim, frozenset()) | own
         selectors: dict[str, Mapping[str, Any]] = {}
-        for claim in sorted(claims):
-            selector = volumes.selector(namespace, claim)
-            if selector is not None and volumes.reached_by(selector).issuperset(nodes):
-                selectors[claim] = json.loads(encode(selector))
-            elif selector is not None or (
-                len(nodes) != 1 and volumes.is_of_one_node(namespace, claim)
-            ):
+        for claim, nodes in sorted(nodes_of.items()):
+            selector = self._selector_of_claim(namespace, claim, nodes)
+            if selector is None:
                 return None
-            elif volumes.is_of_one_node(namespace, claim):
-                selectors[claim] = on_host([self._hostnames.get(name, name) for name in nodes])
+            if selector != self._selectors.get((namespace, claim), selector):
+                return None
+            if selector:
+                selectors[claim] = selector
         return selectors
+
+    def _selector_of_claim(
+        self, namespace: str, claim: str, nodes: Collection[str]
+    ) -> Mapping[str, Any] | None:
+        """Return the nodes of a claim's volume, empty if all reach it; None if some of these nodes do not."""
+        volumes = self._known_volumes
+        selector = volumes.selector(namespace, claim)
+        if selector is not None:
+            is_reached = volumes.reached_by(selector).issuperset(nodes)
+            return json.loads(encode(selector)) if is_reached else None
+        if not volumes.is_of_one_node(namespace, claim):
+            return {}
+        if len(nodes) != 1:
+            return None
+        return on_host([self._hostnames.get(name, name) for name in nodes])
 
     def _runs(
         self, cron_job: Workload
@@ -180,6 +213,22 @@ def _scheduler_of(group: Workload) -> str:
     """Return the scheduler of a workload's pods, maybe chosen by a webhook; empty if they differ."""
     names = {str(mapping_at(pod.document, "spec").get("schedulerName") or "") for pod in group.pods}
     return names.pop() if len(names) == 1 else ""
+
+
+def _claims_beside(document: Mapping[str, Any], claims: Collection[str]) -> list[str]:
+    """Return the claims that a StatefulSet makes of the templates of some; its pods would wait for one without a volume."""
+    name = str(mapping_at(document, "metadata").get("name"))
+    return [
+        f"{prefix}{ordinal}"
+        for prefix in claim_prefixes(document, name)
+        if any(claim.startswith(prefix) for claim in claims)
+        for ordinal in ordinals(document)
+    ]
+
+
+def _nodes_of(pods: Iterable[SourceObject]) -> tuple[str, ...]:
+    """Return the nodes of pods, one for each pod that has one."""
+    return tuple(sorted(filter(None, map(_node_of, pods))))
 
 
 def _node_of(pod: SourceObject) -> str:

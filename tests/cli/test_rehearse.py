@@ -421,9 +421,11 @@ def test_pods_of_devices_that_no_plan_knows_have_their_nodes() -> None:
     assert "8" == simulated.document["status"]["allocatable"]["nvidia.com/gpu.shared"]
 
 
-def on_local_disks(nodes: Sequence[str], *, templates: bool) -> list[dict[str, Any]]:
-    """A StatefulSet with a pod on each of these nodes, and a local volume of that for each."""
-    owner, *pods = workload_objects("index", SHARE, nodes, kind="StatefulSet")
+def on_local_disks(
+    nodes: Sequence[str], *, templates: bool, kind: str = "StatefulSet"
+) -> list[dict[str, Any]]:
+    """A workload with a pod on each of these nodes, and a local volume of that for each."""
+    owner, *pods = workload_objects("index", SHARE, nodes, kind=kind)
     objects = [owner, *pods]
     if templates:
         owner["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": {}}]
@@ -469,13 +471,13 @@ def test_a_pod_with_a_volume_of_its_node_comes_back_there(templates: bool) -> No
 
 
 def test_volumes_of_several_nodes_are_told_as_not_rehearsed() -> None:
-    disks = on_local_disks(["h-0", "h-1"], templates=True)
+    disks = on_local_disks(["h-0", "h-1"], templates=False, kind="Deployment")
 
     rehearsal = rehearsed([hami_node("h-0"), hami_node("h-1"), *disks])
 
     (text,) = (text for text in rehearsal.left_out if "PersistentVolumes" in text)
     assert text.startswith(
-        "StatefulSet/team/index: its PersistentVolumes, of which some are not of all its 2 nodes"
+        "Deployment/team/index: its PersistentVolumes, of which some are not of all its 2 nodes"
     )
     assert text.endswith("a pod that is evicted may come back on another node")
     assert not any("PersistentVolume" in entry["kind"] for entry in rehearsal.objects)

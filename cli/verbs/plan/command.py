@@ -31,7 +31,7 @@ from migration.plan.facts.confirmed import (
     REPOSITORY,
     Confirmation,
 )
-from migration.plan.facts.environment import KUSTOMIZE
+from migration.plan.facts.environment import KUSTOMIZE, SCRIPTS
 from migration.plan.facts.vendors import is_operator_version
 from migration.plan.model.plan import is_name, is_namespace
 from migration.plan.planning.build import BuiltPlan, build_plan
@@ -43,7 +43,6 @@ EXAMPLES: Final = """\
 drawbridge snapshot -o cluster.json.gz
 drawbridge plan --snapshot cluster.json.gz --wave-nodes 4 --keep-free 10 -o plan
 """
-SCRIPTS: Final = "scripts"
 _LABEL: Final = re.compile(
     r"[A-Za-z0-9][-A-Za-z0-9_./]{0,315}=[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 )

@@ -25,11 +25,15 @@ from cli.verbs.rehearse.child import exit_on_sigterm, run_child
 from cli.verbs.rehearse.driver_values import read_driver_values, write_driver_values
 from cli.verbs.rehearse.page import format_rehearsal_page
 from cli.verbs.rehearse.text import format_rehearsal
+from findings.text import printable
 from kube.errors import ConfigError
 from kube.manifests.reader import read_paths
+from kube.manifests.source import SourceObject
+from migration.plan.facts.environment import KUSTOMIZE, SCRIPTS
 from migration.plan.model.plan import Plan
 from migration.rehearsal.build import build_rehearsal
 from migration.rehearsal.model import RehearsalAnswer, RehearsalInput
+from migration.rehearsal.stops import known_stops
 
 EXAMPLES: Final = """\
 drawbridge snapshot -o cluster.json.gz
@@ -76,6 +80,13 @@ _UNTOUCHED: Final = (
     help="The values that the release of --driver-release has to keep, which prepare.sh of the plan asks for.",
 )
 @click.option("--gpu-operator", metavar="VERSION|none", default="", help="As of plan.")
+@click.option(
+    "--format",
+    type=click.Choice([SCRIPTS, KUSTOMIZE]),
+    default=SCRIPTS,
+    show_default=True,
+    help="As of plan; the rehearsal commits the folder kustomize when a script asks for it.",
+)
 @click.option("--plugin-label", metavar="KEY=VALUE[,...]", default="", help="As of plan.")
 @PROFILES_FLAG
 @click.option(
@@ -120,9 +131,11 @@ def rehearse(
     above its quota, no device is idle for two minutes that a waiting pod could use, and nothing is left
     behind. No other cluster is asked, whatever KUBECONFIG names. Secrets, webhooks and controllers of
     others are not loaded, and commands of their charts are printed as not rehearsed. Pods that nothing
-    creates again are deleted and created as the plan asks a person to, and the answer says when.
+    creates again are deleted and created as the plan asks a person to, with --format kustomize patches are committed
+    when a script asks for them, and the answer says when. Nothing is started where the plan knows that its scripts
+    would stop.
 
-    Exit status: 0 when every wave was done and no rule was broken, 1 when not, 2 when the call is wrong.
+    Exit status: 0 when every wave was done and no rule was broken, 1 when not, 2 when the call is wrong or scripts would stop.
     """
     root = Path(cli.__file__).parents[1]
     if not (root / _PROGRAM).is_file():
@@ -148,6 +161,7 @@ def rehearse(
         inputs += [f"--profiles={profile_directory}"] if profile_directory else []
         inputs += [f"--settings={settings}"] if settings else []
         plan = _plan(folder, [*inputs, *_words(flags)])
+        _check_stops(plan, documents.objects)
         write_driver_values(folder / "plan", plan, values)
         rehearsal = build_rehearsal(
             plan, documents.objects, documents.profiles, documents.options, DEFAULT_NAMESPACE
@@ -205,6 +219,17 @@ def _plan(folder: Path, words: list[str]) -> Plan:
             f"The plan has no wave, so there is nothing to rehearse:\n{result.stdout}"
         )
     return plan
+
+
+def _check_stops(plan: Plan, objects: tuple[SourceObject, ...]) -> None:
+    """Raise a UsageError if a script of the plan stops at something that is known before it is run."""
+    stops = [*known_stops(plan, objects)]
+    if stops:
+        text = "\n".join(f"  {printable(stop)}" for stop in stops)
+        raise click.UsageError(
+            f"The scripts of the plan stop before its end, so nothing was started:\n{text}\n"
+            "Rehearse again with the same flags as the plan that follows."
+        )
 
 
 def _run(

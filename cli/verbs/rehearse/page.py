@@ -11,6 +11,7 @@ _RULES: Final = {
     "killed": "unfinished work was killed",
     "size": "a pod has other devices than it asked for",
     "quota": "a tenant is above its quota",
+    "budget": "a tenant is above its DeviceQuota, or waits although there is room",
     "idle": "a device is idle while a pod waits for it",
     "left": "something was left behind",
 }
@@ -18,13 +19,15 @@ _RULES: Final = {
 
 def format_rehearsal_page(answer: RehearsalAnswer) -> str:
     """Return the page."""
-    stopped = [run for run in answer.scripts if run.status]
     return build_page(
         "Rehearsal of a migration",
         "On simulated nodes of a control plane of its own; no other cluster was asked.",
         element("p", _verdict(answer)),
         tiles(_tiles(answer)),
-        *(section(f"Stopped at {run.script}", lines(run.output.splitlines())) for run in stopped),
+        *(
+            section(f"Stopped at {run.script}", lines(run.output.splitlines()))
+            for run in answer.stopped
+        ),
         section("Broken rules", _findings(answer)) if answer.findings else None,
         section("Scripts", _scripts(answer)),
         section("Done by hand", element("ul", (element("li", text) for text in answer.by_hand)))
@@ -78,5 +81,5 @@ def _scripts(answer: RehearsalAnswer) -> Markup:
 def _left_out(answer: RehearsalAnswer) -> Iterator[str]:
     yield "What containers do: nodes are simulated, and a pod runs as soon as it has its node."
     yield "What drivers, device plugins and schedulers of others do: they are played by their labels."
-    yield "CPU and memory of pods without devices, which are not loaded."
+    yield "Pods without devices: the CPU and memory of those that every drain leaves on their node are in use there; others are left out."
     yield from answer.not_rehearsed

@@ -33,6 +33,7 @@ from translation.reading.claim_blind_objects import MAX_KEYS, find_named_keys
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+SCRIPTS: Final = "scripts"
 KUSTOMIZE: Final = "kustomize"
 _KARPENTER: Final = "karpenter.sh/nodepool"
 _POOLS: Final = (
