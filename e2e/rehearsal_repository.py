@@ -1,4 +1,4 @@
-"""The repository of a rehearsed cluster: its person commits what the scripts ask for, and its controller applies that."""
+"""The repository of a rehearsed cluster: commits on demand of the scripts, applied as by Argo CD or Flux."""
 
 import json
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _COMPONENT: Final = "kustomization.yaml"
 
 
 class Repository:
-    """A person with a repository, which Argo CD or Flux compares with the cluster.
+    """A person with a repository, and the Argo CD or Flux that compares it with the cluster.
 
     A step of the plan's folder `kustomize` is committed when a script asks for it, and not before.
 
@@ -56,7 +56,7 @@ class Repository:
                 )
 
     def _asking(self, logs: Iterable[tuple[Path, str]], text: str) -> str:
-        """Return the script whose log has some words; empty if none has them."""
+        """Return the first script with some words in its log; empty without one."""
         return next(
             (
                 str(path.relative_to(self._plan).with_suffix(".sh"))

@@ -63,7 +63,7 @@ class ScriptRunner:
         self._still_s = still_s
 
     def run(self, script: str, arguments: tuple[str, ...] = ()) -> bool:
-        """Run a script, and again where it has stopped for a commit that is done by then; return True if it succeeds."""
+        """Run a script, and again after a stop for a commit that is done by then; return True if it succeeds."""
         while True:
             commits = len(self._repository.done)
             run = self._run(script, arguments)

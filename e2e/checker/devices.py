@@ -212,10 +212,15 @@ def has_room(device: Device, request: DeviceRequest, taken: Mapping[str, Decimal
 
 def offered(node: Object, request: DeviceRequest) -> int:
     """Return the number of requested devices that the device plugin of a node offers."""
-    of_hami = HAMI_REGISTER in node["metadata"].get("annotations", {})
-    if request.key == GPU and of_hami is not request.is_share:
+    if offers_other_kind(node, request):
         return 0
     return int(quantity(node.get("status", {}).get("allocatable", {}).get(request.key, 0)))
+
+
+def offers_other_kind(node: Object, request: DeviceRequest) -> bool:
+    """Return True if a node offers shares of GPUs under the name of requested whole ones, or the other way round."""
+    of_hami = HAMI_REGISTER in node["metadata"].get("annotations", {})
+    return request.key == GPU and of_hami is not request.is_share
 
 
 def has_whole_card_of_hami(pod: Object, node: Object) -> bool:

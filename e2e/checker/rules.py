@@ -13,6 +13,7 @@ from e2e.checker.devices import (
     has_whole_card_of_hami,
     is_given,
     offered,
+    offers_other_kind,
     requests_of,
     results_of,
     used_by_keys,
@@ -236,7 +237,10 @@ class Sizes:
             return
         amount = offered(node, request) if node is not None else 0
         if amount < used_by_keys(node_of(pod), request.key, state):
-            what = f"whose device plugin offers {amount} of that kind"
+            what = f"whose device plugin offers {amount} of them"
+            if node is not None and offers_other_kind(node, request):
+                kind = "whole devices" if request.is_share else "shares of HAMi"
+                what = f"whose device plugin offers {kind} under that name"
             yield f"asked for {request} and has no claim, on {node_of(pod)}, {what}"
 
     def _kept(self, at: float, name: str, state: State) -> Iterator[Finding]:

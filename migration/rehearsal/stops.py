@@ -1,4 +1,4 @@
-"""The places at which scripts of a plan stop for a person, as far as they are known before any is run. Pure."""
+"""The stops of a plan's scripts that are known before any is run. Pure."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,7 +10,7 @@ from migration.plan.model.plan import Plan
 
 
 def known_stops(plan: Plan, objects: Iterable[SourceObject]) -> Iterator[str]:
-    """Yield a sentence on each wave whose preflight check fails, with the way out.
+    """Yield a sentence on each wave with a preflight check that fails, with the way out.
 
     Args:
         plan: The plan.

@@ -334,7 +334,7 @@ def test_the_page_escapes_what_scripts_said() -> None:
     text = format_rehearsal_page(FAILED)
 
     assert "stopped at: x &lt;b&gt;" in text
-    assert "not as it should be" in text
+    assert "1 of 2 waves done; wave-2/switch.sh stopped; 1 rule broken" in text
 
 
 def test_an_answer_has_its_schema() -> None:

@@ -50,7 +50,7 @@ def names(rehearsal: RehearsalInput, kind: str) -> list[str]:
 
 
 def test_koordinators_devices_are_there_with_their_kind(tmp_path: Path) -> None:
-    """switch.sh deletes them, and kubectl failed where their kind was unknown."""
+    """switch.sh deletes them, and kubectl failed, since their kind was unknown."""
     rehearsal = rehearsal_of(KOORDINATOR, tmp_path / "plan")
 
     assert ["devices.scheduling.koordinator.sh"] == names(rehearsal, "CustomResourceDefinition")
@@ -89,7 +89,7 @@ def index(count: int, nodes: list[str], local: int) -> list[dict[str, Any]]:
 
 
 def hosts(rehearsal: RehearsalInput) -> dict[str, list[str]]:
-    """Volume to the hosts that reach it; none where all do."""
+    """Volume to the hosts that reach it; none for a volume of all."""
     hosts = {}
     for entry in rehearsal.objects:
         if entry["kind"] == "PersistentVolume":
@@ -186,7 +186,7 @@ def test_a_plan_for_a_repository_is_rehearsed(
 
 
 def test_a_device_plugin_that_would_stay_is_told_before_anything_is_started(tmp_path: Path) -> None:
-    """The first preflight check failed, and said that the cluster had no device plugin, which it has elsewhere."""
+    """The first preflight check failed, and said that the cluster had no device plugin, although it had one elsewhere."""
     plugin = daemon_set("nvidia-device-plugin", nodeSelector={"pool": "other"})
     plugin["spec"]["template"]["spec"]["containers"][0]["image"] = "k8s-device-plugin:v0.17.0"
     nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]

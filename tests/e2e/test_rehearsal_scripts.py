@@ -15,7 +15,7 @@ from testing.documents import namespace
 
 
 class Rejecting:
-    """A cluster that rejects namespaces, and whose pods do not change."""
+    """A cluster that rejects namespaces, with pods that never change."""
 
     def __init__(self, **objects: list[dict[str, Any]]) -> None:
         self.commands: list[str] = []

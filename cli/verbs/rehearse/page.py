@@ -5,6 +5,7 @@ from typing import Final
 
 from cli.html.elements import Child, Markup, element
 from cli.html.page import badge, build_page, lines, row, section, table, tiles
+from findings.text import count_text
 from migration.rehearsal.model import RehearsalAnswer
 
 _RULES: Final = {
@@ -42,7 +43,10 @@ def format_rehearsal_page(answer: RehearsalAnswer) -> str:
 def _verdict(answer: RehearsalAnswer) -> Markup:
     if answer.is_good:
         return badge("every wave was done, and no rule was broken", "good")
-    return badge("not as it should be", "bad")
+    waves = f"{answer.waves_done} of {count_text(answer.waves, 'wave')} done"
+    stopped = (f"{run.script} stopped" for run in answer.stopped)
+    rules = [f"{count_text(len(answer.findings), 'rule')} broken"] if answer.findings else []
+    return badge("; ".join((waves, *dict.fromkeys(stopped), *rules)), "bad")
 
 
 def _tiles(answer: RehearsalAnswer) -> Iterator[tuple[str, Child]]:

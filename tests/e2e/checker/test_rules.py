@@ -240,6 +240,9 @@ def test_a_whole_card_of_hami_is_had_from_its_own_scheduler(
     history.pod("serve-0", serve, "n", limits={GPU: 1}, schedulerName=scheduler)
 
     assert names == [name for _, name in broken(history)]
+    # It said that the plugin offers none of that kind, beside a node with ten.
+    texts = [finding.text for finding in check(history.events, Allowance())]
+    assert all(text.endswith("offers shares of HAMi under that name") for text in texts)
 
 
 # --- no tenant above its quota --------------------------------------------------------------------
