@@ -110,14 +110,18 @@ def _consumer_rejection(claim: ResourceClaim | None, joining: int) -> Rejection 
 
 
 def take_backs_of(
-    members: Sequence[GroupPod], claims: Mapping[Name, ResourceClaim]
+    members: Sequence[GroupPod],
+    claims: Mapping[Name, ResourceClaim],
+    pending: Mapping[str, TakeBack],
 ) -> tuple[TakeBack, ...]:
     """Return the writes to take back if the claims of these pods are written in vain.
 
-    A claim that is allocated already stays so: the group does not give what it did not take.
+    A claim that is allocated already stays so: the group does not give what it did not take. What is left of an
+    earlier attempt it took: while these pods use the claim nobody else takes it back, also if they write nothing.
 
     Args:
         claims: The claims before they are written.
+        pending: The take-backs that are left of earlier attempts, by UID of the claim.
     """
     pods: dict[tuple[Name, str], list[Consumer]] = {}
     for member in members:
@@ -125,21 +129,24 @@ def take_backs_of(
             pods.setdefault((name, uid), []).append(Consumer(member.uid, entry))
     take_backs = []
     for (name, uid), consumers in pods.items():
-        claim = claims.get(name)
+        claim, before = claims.get(name), pending.get(uid)
         is_allocated = claim is not None and allocation_of(claim) is not None
+        entries = frozenset(pod.entry.uid for pod in before.pods) if before is not None else ()
         joining = tuple(
             pod
             for pod in consumers
-            if not is_allocated or claim is None or not writes.is_reserved_for(claim, pod.entry.uid)
+            if not is_allocated
+            or claim is None
+            or pod.entry.uid in entries
+            or not writes.is_reserved_for(claim, pod.entry.uid)
         )
         if joining:
-            take_backs.append(
-                TakeBack(name=name, uid=uid, pods=joining, deallocate=not is_allocated)
-            )
+            take_back = TakeBack(name=name, uid=uid, pods=joining, deallocate=not is_allocated)
+            take_backs.append(_joined(before, take_back))
     return tuple(take_backs)
 
 
-def joined(before: TakeBack | None, after: TakeBack) -> TakeBack:
+def _joined(before: TakeBack | None, after: TakeBack) -> TakeBack:
     """Return the writes to take back of a new attempt, with those left of the one before.
 
     Args:

@@ -253,7 +253,7 @@ class GroupCommits:
             # Whoever cannot be bound is tried again, and the others wait for it.
             self._reject(group_uid, rejections)
             return
-        take_backs = self._take_backs.merge(take_backs_of(members, claims))
+        take_backs = take_backs_of(members, claims, self._take_backs.pending)
         self._put(group_uid, group_barrier.begin(self._barriers[group_uid], pods))
         ended, began_s = asyncio.Event(), self._clock()
         self._commits.update(dict.fromkeys(pods, ended))

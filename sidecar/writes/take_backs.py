@@ -1,11 +1,11 @@
 """Takes back the claims that were written for pods of a group in vain: at once, or when a write is settled."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from kube.logs import get_logger
-from sidecar.commit.group_steps import TakeBack, joined, split
+from sidecar.commit.group_steps import TakeBack, split
 from sidecar.writes.binder import Binder
 
 log = get_logger()
@@ -28,10 +28,6 @@ class TakeBacks:
         self.pending: Final[dict[str, TakeBack]] = {}
         self._binder = binder
         self._find_used = find_used
-
-    def merge(self, take_backs: Sequence[TakeBack]) -> tuple[TakeBack, ...]:
-        """Return the writes to take back of a new attempt, with those left of the one before."""
-        return tuple(joined(self.pending.get(take_back.uid), take_back) for take_back in take_backs)
 
     def drop(self, uids: Collection[str]) -> None:
         """Leave their claims to pods that are bound, or may be."""

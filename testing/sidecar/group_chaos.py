@@ -556,10 +556,7 @@ class GroupWorld(World[GroupProcess]):
         for pod in sorted(pods):
             if process.node_of[pod] not in process.nodes:
                 self._fail(f"{pod} is to be bound to {process.node_of[pod]}, which is gone")
-        take_backs = (
-            group_steps.joined(process.take_backs.get(take_back.uid), take_back)
-            for take_back in group_steps.take_backs_of(members, process.seen)
-        )
+        take_backs = group_steps.take_backs_of(members, process.seen, process.take_backs)
         process.commits[gang.name] = Running(pods, process.minimums[gang.name], take_backs)
         process.barriers[gang.name] = group_barrier.begin(process.barriers[gang.name], pods)
         self.trace.append(f"         {process.name} begins the commit of {', '.join(sorted(pods))}")

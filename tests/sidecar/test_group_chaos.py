@@ -13,6 +13,11 @@ def test_no_schedule_leaves_a_gang_with_a_part_of_its_devices() -> None:
     assert played.windows_s
 
 
+def test_a_second_attempt_takes_back_the_devices_of_the_first() -> None:
+    """Pods of the first had left while those of the second used its claim, and then gave up, too."""
+    assert play(range(9701, 9702)).broken == {}
+
+
 @pytest.mark.parametrize(
     ("fault", "seed", "broken_promise"),
     [

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from kube.api.core import Node
 from kube.api.meta import ObjectMeta, convert
@@ -18,7 +19,6 @@ from sidecar.commit.group_steps import (
     MemberClaims,
     TakeBack,
     incomplete_commit,
-    joined,
     next_take_back_step,
     rejections_of,
     split,
@@ -174,15 +174,32 @@ def taken(name: str, *pods: str, deallocate: bool = True) -> TakeBack:
 def test_take_backs_of(name: str, claims: list[ResourceClaim], want: list[TakeBack]) -> None:
     members = [member("a", "own", "shared"), member("b", "shared"), member("c")]
 
-    assert list(take_backs_of(members, by_name(*claims))) == want, name
+    assert list(take_backs_of(members, by_name(*claims), {})) == want, name
 
 
 def test_what_is_left_of_an_attempt_is_joined_with_the_next() -> None:
-    left = taken("x", "a")
-    later = taken("x", "a", "b", deallocate=False)
+    members = [member("a", "x"), member("b", "x")]
+    pending = {"x": taken("x", "a", "gone")}
 
-    assert joined(None, later) == later
-    assert joined(left, later) == taken("x", "a", "b")
+    for written in (claim("x"), claim("x", "a"), claim("x", "a", "z")):
+        (take_back,) = take_backs_of(members, by_name(written), pending)
+        assert take_back == taken("x", "a", "gone", "b"), written
+
+    pending = {"x": taken("x", "a", deallocate=False)}
+    (take_back,) = take_backs_of(members, by_name(claim("x", "a", "b")), pending)
+    assert take_back == taken("x", "a", deallocate=False), "b was in it before"
+
+
+def test_a_claim_of_a_group_is_taken_back_by_those_who_came_later() -> None:
+    """The pods of the attempt before are gone, and nobody takes back the entry that these use, too."""
+    shared = ConsumedClaim(("default", "x"), "x", GROUP)
+    gone = TakeBack(name=shared.name, uid="x", pods=(Consumer("gone", GROUP),), deallocate=True)
+
+    take_backs = take_backs_of(
+        [GroupPod("new", NODE, (shared,))], by_name(claim("x", GROUP.uid)), {"x": gone}
+    )
+
+    assert take_backs == (replace(gone, pods=(*gone.pods, Consumer("new", GROUP))),)
 
 
 def test_pods_that_are_bound_keep_their_part() -> None:
