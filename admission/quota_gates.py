@@ -12,8 +12,8 @@
   a policy whose parameter is of no kind denies every pod.
 
 Which extended resources a DeviceClass maps no policy can see, so all of them count here; the controllers let a
-pod through at once that no quota charges. Pods of the bridge have no gate: it decides about its drivers
-itself, and rejects claims of all others.
+pod through at once that no quota charges. Pods of the bridge have the gate only if they have such keys: it decides
+about claims of its drivers itself, and rejects claims of all others.
 
 Source: KEP-3488, KEP-3962, KEP-3521; k8s.io/apiserver v0.37.1, pkg/admission/plugin/policy/generic.
 """
@@ -47,14 +47,16 @@ _IS_DEVICE_KEY: Final = (
     f"key.startsWith({quote(IMPLICIT_PREFIX)})\n"
     '      || (key.contains("/") && !key.contains("kubernetes.io/") && !key.startsWith("requests."))'
 )
-_HAS_DEVICES: Final = f"""\
-object.spec.?resourceClaims.orValue([]).size() > 0
-|| (object.spec.containers + object.spec.?initContainers.orValue([])).exists(container,
+_HAS_KEYS: Final = f"""\
+(object.spec.containers + object.spec.?initContainers.orValue([])).exists(container,
   container.?resources.?limits.orValue({{}}).exists(key,
     {_IS_DEVICE_KEY})
   || container.?resources.?requests.orValue({{}}).exists(key,
     {_IS_DEVICE_KEY}))"""
-_OTHER_SCHEDULER: Final = f'object.spec.?schedulerName.orValue("") != {quote(SCHEDULER_NAME)}'
+_HAS_DEVICES: Final = f"object.spec.?resourceClaims.orValue([]).size() > 0\n|| {_HAS_KEYS}"
+_NOT_LEFT_TO_BRIDGE: Final = (
+    f'object.spec.?schedulerName.orValue("") != {quote(SCHEDULER_NAME)}\n|| {_HAS_KEYS}'
+)
 _IS_ENFORCED: Final = (
     f'params.spec.?enforcement.orValue("") != {quote(QuotaEnforcement.AUDIT.value)}'
 )
@@ -225,7 +227,7 @@ def _kind_spec() -> Document:
 _QUOTAS: Final[Document] = {"apiVersion": QUOTA_API_VERSION, "kind": QUOTA_KIND}
 _CONDITIONS: Final[tuple[Document, ...]] = (
     {"name": "has-devices", "expression": _HAS_DEVICES},
-    {"name": "other-scheduler", "expression": _OTHER_SCHEDULER},
+    {"name": "not-left-to-bridge", "expression": _NOT_LEFT_TO_BRIDGE},
     {"name": "is-enforced", "expression": _IS_ENFORCED},
 )
 _VARIABLES: Final[tuple[Document, ...]] = (

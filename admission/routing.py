@@ -2,7 +2,7 @@
 
 A pod whose open claims are all of drivers that the bridge owns gets the bridge's schedulerName, and a
 toleration of the taint of the bridge's nodes, if it names no scheduler of its own, and loses the gate of
-DeviceQuotas. A pod with open claims of owned and of other drivers fits no scheduler and is rejected. Claims
+DeviceQuotas unless it has keys of device plugins beside its claims. A pod with open claims of owned and of other drivers fits no scheduler and is rejected. Claims
 that are allocated already bind a pod to nodes and to no scheduler, so they do not count. Where nothing tells
 the driver of a claim, the pod is left as it is with a warning; the fence prevents harm. Never for lack of
 time: the scheduler of a pod cannot be changed later.
@@ -17,6 +17,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
 from kube.api.core import Pod, Toleration
+from kube.api.extended_resources import requests_extended_resources
 from kube.jsonpatch import Operation, add, pointer, remove
 from kube.names import DEFAULT_SCHEDULER_NAME, QUOTA_GATE
 from rules.context.context import Context
@@ -122,7 +123,12 @@ def _tolerate(tolerations: Sequence[Toleration], taint: str) -> Iterator[Operati
 
 
 def _ungate(pod: Pod) -> Iterator[Operation]:
-    """Yield the removal of the gate of DeviceQuotas; policies add it before webhooks are called."""
+    """Yield the removal of the gate of DeviceQuotas; policies add it before webhooks are called.
+
+    The bridge does not decide about keys of device plugins, so a pod with some goes on waiting.
+    """
+    if requests_extended_resources(pod.spec):
+        return
     gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
     if QUOTA_GATE in gates:
         yield remove(pointer("spec", "schedulingGates", gates.index(QUOTA_GATE)))

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -137,7 +137,7 @@ def test_a_released_device_goes_to_the_pod_that_waits(team: Team, cluster: Acces
 
 @pytest.mark.parametrize("user", [PODS_ONLY, EDITOR])
 def test_no_user_gets_around_the_gate(team: Team, cluster: Access, user: str) -> None:
-    team.limit(0)
+    team.limit(0, OLD_KEY)
     team.wait_enforced()
     kubeconfig = add_user(cluster, team.namespace, user)
 
@@ -166,9 +166,14 @@ def test_no_user_gets_around_the_gate(team: Team, cluster: Access, user: str) ->
         assert code, patch
         assert "is removed by Drawbridge" in message
 
-    code, message = create(team.pod("named", nodeName="gates-node"))
-    assert code
-    assert "may not set spec.nodeName" in message
+    of_bridge: dict[str, Any] = {"schedulerName": SCHEDULER_NAME}
+    for document in (
+        team.pod("named", nodeName="gates-node"),
+        pod("named", limits={OLD_KEY: 1}, nodeName="gates-node", **of_bridge),
+    ):
+        code, message = create(document)
+        assert code
+        assert "may not set spec.nodeName" in message
     code, message = kubectl(
         "create", "--raw", f"/api/v1/namespaces/{team.namespace}/pods/pod/binding", "-f", "-",
         document=api_object("Binding", "pod", target={"kind": "Node", "name": "gates-node"}),
@@ -179,10 +184,14 @@ def test_no_user_gets_around_the_gate(team: Team, cluster: Access, user: str) ->
     others = [
         team.pod("own-gate", schedulingGates=gates),
         team.pod("opted-out", labels={TRANSLATE_LABEL: "false"}),
-        team.pod("bridge", schedulerName=SCHEDULER_NAME),
+        team.pod("bridge", **of_bridge),
         team.pod("foreign", schedulerName="another-scheduler"),
         pod("by-key", limits={MAPPED_KEY: 1}),
         pod("by-init", initContainers=[container("init", limits={MAPPED_KEY: 1})]),
+        pod("bridge-by-key", requests={OLD_KEY: 1}, limits={OLD_KEY: 1}, **of_bridge),
+        pod("bridge-by-init", initContainers=[container("init", limits={OLD_KEY: 1})], **of_bridge),
+        team.pod("bridge-by-both", limits={OLD_KEY: 1}, **of_bridge),
+        team.pod("bridge-mapped", limits={MAPPED_KEY: 1}, **of_bridge),
     ]
     if user == EDITOR:
         administrative = claim(asking(DRIVER, adminAccess=True), "administrative")

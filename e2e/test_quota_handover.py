@@ -4,6 +4,7 @@ The stories follow each other: a fence that is deleted and created again keeps a
 """
 
 import http.client
+import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -12,7 +13,8 @@ import pytest
 from e2e.access import Access, Object
 from e2e.bridge import Bridge, is_waiting
 from e2e.drawbridge import Drawbridge, command_line
-from e2e.gated import DRIVER, Team, UsageRecord, gates_of, is_gated, team_in
+from e2e.gated import DRIVER, OLD_KEY, Team, UsageRecord, gates_of, is_gated, team_in
+from e2e.objects import pod
 from e2e.older_kubernetes import needs
 from e2e.routed import routing_rules
 from kube.names import SCHEDULER_NAME
@@ -99,6 +101,7 @@ def test_the_bridge_counts_what_the_gates_have_promised(team: Team, cluster: Acc
         # The policy adds the gate before the webhook gives a pod to the bridge.
         cluster.wait_until(lambda: routing_rules(cluster), "pods are routed", timeout_s=TIMEOUT_S)
         assert admitted(team) == (SCHEDULER_NAME, False)
+        assert admitted(team, limits={OLD_KEY: "1"}) == (SCHEDULER_NAME, True)
         assert admitted(team, schedulerName="theirs") == ("theirs", True)
 
         # Nobody would give it devices now, and all such pods would get some later.
@@ -119,3 +122,35 @@ def test_the_gates_count_what_the_bridge_gave(team: Team, cluster: Access) -> No
         cluster.wait_running("late", TEAM, timeout_s=TIMEOUT_S)
         assert sorted(team.free()) == ["first", "late", "second"]
         assert record.most_at_a_time() == LIMIT
+
+
+@pytest.mark.usefixtures("team")
+def test_pods_of_the_bridge_wait_for_keys_of_a_device_plugin(
+    cluster: Access, namespace: str
+) -> None:
+    """They had no gate, and the bridge decides about claims alone: all of them ran."""
+    offer = json.dumps({"status": {"allocatable": {OLD_KEY: "8"}, "capacity": {OLD_KEY: "8"}}})
+    cluster.kubectl(
+        "patch", "node", "gates-node", "--subresource=status", "--type=merge", "-p", offer
+    )
+    with team_in(cluster, namespace) as users, UsageRecord(users) as record:
+        users.limit(1, OLD_KEY)
+        users.wait_enforced()
+
+        def with_key(name: str, **spec: Any) -> Object:
+            return pod(name, limits={OLD_KEY: "1"}, schedulerName=SCHEDULER_NAME, **spec)
+
+        users.add(with_key("first"))
+        cluster.wait_running("first", namespace, timeout_s=TIMEOUT_S)
+        users.add(with_key("second"))
+        (message,) = users.wait_events("second")
+        assert message.startswith(
+            f"DeviceQuota {namespace}, limit devices: 1 device needed, 0 of 1 device left"
+        )
+        status, answer = users.post(with_key("named", nodeName="gates-node"))
+        assert status == http.client.FORBIDDEN
+        assert "may not set spec.nodeName" in answer["message"]
+
+        users.delete("first")
+        cluster.wait_running("second", namespace, timeout_s=TIMEOUT_S)
+        assert record.most_at_a_time() == 1

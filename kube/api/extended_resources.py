@@ -1,4 +1,4 @@
-"""The DeviceClass that serves an extended resource, for native allocation by Kubernetes.
+"""Extended resources: their names, the pods that request some, and the DeviceClass that serves one.
 
 Source: KEP-5004. If several classes have the same extended resource name, the newest wins; among
 classes of the same age, the one whose name sorts first. Every class also has an implicit name.
@@ -7,11 +7,36 @@ classes of the same age, the one whose name sorts first. Every class also has an
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from kube.api.core import PodSpec
 from kube.api.resource import DeviceClass
 
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+_NATIVE_DOMAIN: Final = "kubernetes.io/"
 _NOT_CREATED: Final = "~"
 """Sorts after every timestamp: a class in a manifest is newer than all stored ones."""
+
+
+def is_extended_resource(key: str) -> bool:
+    """Return True if a key may be served by a device plugin or a DeviceClass.
+
+    Source: k8s.io/kubernetes v1.37.1, pkg/apis/core/v1/helper, IsExtendedResourceName and
+    IsDRAExtendedResourceName.
+
+    >>> [*map(is_extended_resource, ("nvidia.com/gpu", "cpu", "deviceclass.resource.kubernetes.io/gpu"))]
+    [True, False, True]
+    """
+    if key.startswith(IMPLICIT_PREFIX):
+        return True
+    return "/" in key and _NATIVE_DOMAIN not in key and not key.startswith("requests.")
+
+
+def requests_extended_resources(spec: PodSpec) -> bool:
+    """Return True if a container of a pod has an extended resource, of any amount or none."""
+    return any(
+        is_extended_resource(key)
+        for container in (*(spec.init_containers or ()), *(spec.containers or ()))
+        for key in (*container.limits, *container.requests)
+    )
 
 
 def implicit_class(resource: str) -> str:

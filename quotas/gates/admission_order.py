@@ -8,7 +8,8 @@ all that wait if there is room. Once they are, further members are let through o
 gets back a member that it has lost.
 
 Nothing is promised of a driver that the bridge owns: other schedulers cannot allocate its devices, until they may
-again, and then nobody would have decided. Nor is anything promised while a driver is handed over.
+again, and then nobody would have decided. Nor is it while a driver is handed over. Of pods of the bridge only keys of
+device plugins are decided about.
 """
 
 from collections import defaultdict
@@ -23,7 +24,7 @@ from kube.cel.scope import AnswerInterrupted, Meter, evaluating
 from quotas.device_quotas.caps import CapBreach
 from quotas.device_quotas.ledger import Excess, Stage
 from quotas.device_quotas.tenants import Account
-from quotas.gates.counted_objects import is_of_bridge
+from quotas.gates.counted_objects import MAPPED_KEYS, is_left_to_bridge
 from quotas.gates.groups import GroupId, Minimum
 from quotas.gates.usage import Key, LegacyKeysOfPod, PodClaims, QuotaUsage
 
@@ -36,8 +37,7 @@ RETRY_S: Final = 1.0
 GROUP_QUIET_S: Final = 10.0
 """The time without a new member after which a group of unknown minimum is complete."""
 MISSING_S: Final = 10.0
-"""A claim, a PodGroup or a member that others make is there after so long, or something keeps it from being
-made."""
+"""A claim, a PodGroup or a member that others make is there after so long, or something prevents it."""
 
 
 class Lack(NamedTuple):
@@ -154,7 +154,7 @@ def decide(
         if obstacle is None and is_held and _is_unconfirmed(usage, unit, unconfirmed):
             obstacle = Undecided.UNCONFIRMED
         if obstacle is None:
-            usage.remember(_waiting_entries(usage, map(usage.claims_of, pods)), ())
+            usage.remember(_waiting_entries(usage, map(usage.claims_to_decide, pods)), ())
             for key in pods:
                 usage.let_through(key)
             let_through += pods
@@ -180,17 +180,17 @@ def limiting_accounts(usage: QuotaUsage, namespace: str) -> frozenset[Account]:
 
 
 def _is_unconfirmed(usage: QuotaUsage, unit: Unit, unconfirmed: Container[str]) -> bool:
-    """Return True if a quota may limit a unit unseen; the bridge decides about its own pods."""
+    """Return True if a quota may limit a unit unseen; the bridge decides about claims of its pods."""
     return (
         unit.namespace in unconfirmed
         and not limiting_accounts(usage, unit.namespace)
-        and not all(is_of_bridge(usage.pods[key]) for key in unit.pods)
+        and not all(is_left_to_bridge(usage.pods[key]) for key in unit.pods)
     )
 
 
 def _remember(usage: QuotaUsage, waiting: Waiting) -> None:
     """Have the claims of a unit go on waiting if their devices vanish for a while."""
-    entries = _waiting_entries(usage, map(usage.claims_of, waiting.unit.pods))
+    entries = _waiting_entries(usage, map(usage.claims_to_decide, waiting.unit.pods))
     breaches = tuple(breach for breach in waiting.excesses if isinstance(breach, CapBreach))
     usage.remember(entries, breaches)
 
@@ -224,9 +224,11 @@ def _passing(
     saved: Collection[Account],
 ) -> tuple[tuple[Key, ...], Waiting | Undecided | None]:
     """Return the pods of a unit that are let through, and the reason if none is."""
-    if all(is_of_bridge(usage.pods[key]) for key in unit.pods):
+    if all(is_left_to_bridge(usage.pods[key]) for key in unit.pods):
         # It decides itself, so whoever wrote the gate, nobody else would remove it.
         return unit.pods, None
+    if limiting_accounts(usage, unit.namespace) and any(map(usage.has_no_scheduler, unit.pods)):
+        return unit.pods, Waiting(unit, lack=Lack("mapped-keys", MAPPED_KEYS))
     obstacle = _obstacle(usage, unit, withheld, unknown, saved)
     if obstacle is None or unit.needed >= len(unit.pods):
         return unit.pods, obstacle
@@ -248,7 +250,7 @@ def _obstacle(
     accounts = limiting_accounts(usage, unit.namespace)
     if not accounts:
         return None  # Nothing is limited, so nothing has to be known either.
-    claims = [usage.claims_of(key) for key in unit.pods]
+    claims = [usage.claims_to_decide(key) for key in unit.pods]
     missing = tuple(dict.fromkeys(phrase for of_pod in claims for phrase in of_pod.missing))
     if missing:
         # Without its PodGroup kube-controller-manager makes no claims for a pod, so that comes first.

@@ -14,7 +14,7 @@ from kube.api.core import (
     PodStatus,
     ResourceRequirements,
 )
-from kube.api.extended_resources import IMPLICIT_PREFIX
+from kube.api.extended_resources import is_extended_resource, requests_extended_resources
 from kube.api.meta import ObjectMeta
 from kube.api.resource import (
     AllocationResult,
@@ -26,7 +26,8 @@ from kube.names import QUOTA_GATE, SCHEDULER_NAME
 from quotas.device_quotas.counted_claims import CountedClaim, LegacyPod
 from quotas.gates.groups import group_annotations, group_labels, membership
 
-_NATIVE_DOMAIN: Final = "kubernetes.io/"
+MAPPED_KEYS: Final = "the bridge places no pod with keys that a DeviceClass maps; request these devices by a ResourceClaim"
+"""The reason a pod of the bridge is promised nothing: it could never use it."""
 
 
 class QuotaClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +80,7 @@ def counted_pod(pod: Pod, bridge_scheduler: str = SCHEDULER_NAME) -> Pod | None:
     containers = _with_extended_resources(spec.containers)
     init_containers = _with_extended_resources(spec.init_containers)
     reduced = PodSpec(containers=containers, init_containers=init_containers)
-    has_devices = spec.resource_claims or is_gated(pod) or has_keys(reduced)
+    has_devices = spec.resource_claims or is_gated(pod) or requests_extended_resources(reduced)
     if not has_devices and membership(pod) is None:
         return None
     metadata = pod.metadata
@@ -128,18 +129,12 @@ def is_of_bridge(pod: Pod) -> bool:
     return pod.spec.scheduler_name == SCHEDULER_NAME
 
 
-def is_extended_resource(key: str) -> bool:
-    """Return True if a key may be served by a DeviceClass.
+def is_left_to_bridge(pod: Pod) -> bool:
+    """Return True if the bridge alone decides about a pod of `counted_pod`.
 
-    Source: k8s.io/kubernetes v1.37.1, pkg/apis/core/v1/helper, IsExtendedResourceName and
-    IsDRAExtendedResourceName.
-
-    >>> [*map(is_extended_resource, ("nvidia.com/gpu", "cpu", "deviceclass.resource.kubernetes.io/gpu"))]
-    [True, False, True]
+    It decides about claims, and not about the keys of device plugins.
     """
-    if key.startswith(IMPLICIT_PREFIX):
-        return True
-    return "/" in key and _NATIVE_DOMAIN not in key and not key.startswith("requests.")
+    return is_of_bridge(pod) and not requests_extended_resources(pod.spec)
 
 
 def _with_extended_resources(
@@ -163,25 +158,18 @@ def _with_extended_resources(
     )
 
 
-def has_keys(spec: PodSpec) -> bool:
-    """Return True if a pod of `counted_pod` requests extended resources."""
-    return any(
-        container.requests
-        for part in (spec.containers, spec.init_containers)
-        for container in part or ()
-    )
-
-
 def legacy_pod(pod: Pod, mapped: frozenset[str], *, is_let_through: bool) -> CountedClaim:
     """Return the devices that a pod of `counted_pod` has by keys, without a claim.
 
     Args:
-        mapped: The keys of the pod that a DeviceClass maps, for which the scheduler makes a claim.
+        mapped: The keys of the pod that a DeviceClass maps, for which the scheduler makes a claim; the bridge
+            makes none.
         is_let_through: It may get devices without a further decision.
     """
     spec, status = pod.spec, pod.status
     is_running = bool(spec.node_name)
-    if is_running and (status is None or status.extended_resource_claim_status is None):
+    has_claim = status is not None and status.extended_resource_claim_status is not None
+    if is_of_bridge(pod) or (is_running and not has_claim):
         mapped = frozenset()  # A device plugin serves all of them.
     return CountedClaim(
         namespace=pod.metadata.namespace,

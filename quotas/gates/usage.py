@@ -8,7 +8,8 @@ with its pods: the group may get new ones, and they wait for a decision.
 
 The scheduler makes claims for keys that a DeviceClass maps only when it places the pod, so until then the pod is
 charged for what that claim would ask for. Keys that no class maps are charged where a limit says what they are of
-it (`legacyKeys`): the pod has these devices from when it has a node until it ends.
+it (`legacyKeys`): the pod has these devices from when it has a node until it ends. The bridge decides about claims
+alone: the keys of its pods are decided about and charged as those of other pods, and no claim is made for them.
 
 Nothing is evaluated here: changed charges stay outstanding in the book until somebody evaluates them.
 """
@@ -24,14 +25,14 @@ from allocator.pods.extended_resource_claim import extended_resource_claim, mapp
 from findings.text import printable
 from kube.api.core import Pod
 from kube.api.device_quota import DeviceQuota
-from kube.api.extended_resources import extended_resources
+from kube.api.extended_resources import extended_resources, requests_extended_resources
 from kube.api.resource import DeviceClass, ResourceSlice
 from quotas.device_quotas.book import QuotaBook, leaving_outstanding
 from quotas.device_quotas.caps import CapBreach
 from quotas.device_quotas.counted_claims import CountedClaim
 from quotas.device_quotas.ledger import Stage
 from quotas.device_quotas.tenants import Account, Labels
-from quotas.gates.counted_objects import QuotaClaim, has_keys, is_gated, is_of_bridge, legacy_pod
+from quotas.gates.counted_objects import QuotaClaim, is_gated, is_of_bridge, legacy_pod
 from quotas.gates.groups import PodGroupIndex
 
 ALONE_S: Final = 600.0
@@ -275,6 +276,18 @@ class QuotaUsage:
         missing = tuple(entry.phrase for entry in claims if not self._is_known(entry, pod))
         return PodClaims(tuple(dict.fromkeys(entries)), missing)
 
+    def claims_to_decide(self, key: Key) -> PodClaims:
+        """Return the charges of a pod without those that the bridge decides about."""
+        if not is_of_bridge(self.pods[key]):
+            return self.claims_of(key)
+        entries = self.claims_of(key).entries
+        return PodClaims(tuple(entry for entry in entries if isinstance(entry, LegacyKeysOfPod)))
+
+    def has_no_scheduler(self, key: Key) -> bool:
+        """Return True for a pod that the bridge rejects, since a DeviceClass maps a key of it."""
+        pod = self.pods[key]
+        return is_of_bridge(pod) and bool(mapped_resources(pod, self._resource_classes))
+
     def remember(self, entries: Iterable[Hashable], breaches: tuple[CapBreach, ...]) -> None:
         """Note the charges of claims that wait or are let through, in case their devices vanish.
 
@@ -372,7 +385,11 @@ class QuotaUsage:
         key = KeysOfPod(pod.metadata.uid)
         resources = mapped_resources(pod, self._resource_classes)
         self._charge_legacy_keys(pod, resources)
-        if not resources or (pod.spec.node_name and self._has_claim_for_keys(pod)):
+        if (
+            not resources
+            or is_of_bridge(pod)
+            or (pod.spec.node_name and self._has_claim_for_keys(pod))
+        ):
             self.book.remove_claim(key)
             return
         claim = extended_resource_claim(pod, resources, self._resource_classes)
@@ -387,8 +404,8 @@ class QuotaUsage:
 
     def _charge_legacy_keys(self, pod: Pod, mapped: frozenset[str]) -> None:
         """Charge a pod for keys that give it devices without a claim."""
-        if has_keys(pod.spec):
-            counted = legacy_pod(pod, mapped, is_let_through=self.is_let_through(pod))
+        if requests_extended_resources(pod.spec):
+            counted = legacy_pod(pod, mapped, is_let_through=not self.waits(pod))
             self._put(LegacyKeysOfPod(pod.metadata.uid), counted)
 
     def _charge_keys_of(self, pod_uids: Iterable[str]) -> None:

@@ -18,6 +18,7 @@ from clusterstate.parameter_bounds import bounded_config, bounded_spec
 from clusterstate.projections import PROJECTIONS
 from kube.api.core import Pod, PodSchedulingGate, PodSpec, PodStatus, ResourceRequirements
 from kube.api.device_quota import DeviceQuota
+from kube.api.extended_resources import requests_extended_resources
 from kube.api.meta import ObjectMeta, OwnerReference, decode
 from kube.api.ownership import AllocatorOwnership
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimStatus
@@ -25,7 +26,7 @@ from kube.names import SCHEDULER_NAME, STRATEGY_ANNOTATION
 from kube.quantity import Quantity
 from kube.runtime.shared_decoder import SharedDecoder
 from kube.runtime.stores import Projection
-from quotas.gates.counted_objects import counted_pod, has_keys
+from quotas.gates.counted_objects import counted_pod
 from sidecar.ownership.fence import Binding
 from sidecar.state.quota_charges import promised_names
 
@@ -124,7 +125,7 @@ def project_quota_pod(raw: bytes, bridge_scheduler: str = SCHEDULER_NAME) -> Pod
         bridge_scheduler: schedulerName of the bridge; its pods get claims from no other scheduler.
     """
     pod = counted_pod(decode_pod(raw), bridge_scheduler)
-    if pod is None or not (has_keys(pod.spec) or promised_names(pod)):
+    if pod is None or not (requests_extended_resources(pod.spec) or promised_names(pod)):
         return None
     metadata, spec, status = pod.metadata, pod.spec, pod.status or PodStatus()
     return Pod(

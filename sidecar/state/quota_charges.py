@@ -13,7 +13,7 @@ from allocator.pods.claims import Name, allocation_of
 from allocator.pods.extended_resource_claim import extended_resource_claim, mapped_resources
 from kube.api.core import Pod
 from kube.api.device_quota import DeviceQuota
-from kube.api.extended_resources import extended_resources
+from kube.api.extended_resources import extended_resources, requests_extended_resources
 from kube.api.resource import (
     AllocationResult,
     DeviceClaim,
@@ -26,7 +26,7 @@ from quotas.device_quotas.book import QuotaBook, leaving_outstanding
 from quotas.device_quotas.counted_claims import CountedClaim
 from quotas.device_quotas.ledger import Entry, Stage
 from quotas.device_quotas.tenants import Labels
-from quotas.gates.counted_objects import has_keys, is_gated, is_of_bridge, legacy_pod
+from quotas.gates.counted_objects import is_gated, is_of_bridge, legacy_pod
 from quotas.gates.usage import KeysOfPod, LegacyKeysOfPod, claim_entries
 from sidecar.plan.occupancy import counted_claim
 
@@ -208,7 +208,7 @@ class QuotaCharges:
         """Charge pods that have devices by keys; by their claims if a class maps the key now."""
         for name, pod in pods.items():
             self._legacy_pods.pop(name, None)
-            if pod is not None and has_keys(pod.spec):
+            if pod is not None and requests_extended_resources(pod.spec):
                 self._legacy_pods[name] = pod
         changed: Iterable[Name] = pods
         if classes:
@@ -232,10 +232,10 @@ class QuotaCharges:
             book.remove_claim(legacy_key)
             book.remove_claim(claim_key)
             return
-        is_let_through = not (is_gated(pod) or is_of_bridge(pod))
+        is_let_through = not is_gated(pod)
         mapped = mapped_resources(pod, resources)
         book.put_claim(legacy_key, legacy_pod(pod, mapped, is_let_through=is_let_through))
-        if mapped and is_let_through and not pod.spec.node_name:
+        if mapped and is_let_through and not is_of_bridge(pod) and not pod.spec.node_name:
             _promise(book, claim_key, extended_resource_claim(pod, mapped, resources))
         else:
             book.remove_claim(claim_key)

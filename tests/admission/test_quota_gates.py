@@ -1,12 +1,15 @@
 """The policies of scheduling gates: complete, and safe if something is missing."""
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from cel_expr_python import cel
 
 from admission.quota_gates import HOLDER_POLICY, KIND_POLICY, REMOVAL_POLICY, gate_documents
 from controllers.model.settings import ControllerSettings
-from kube.names import CONTROLLER_ACCOUNT, NAMESPACE, QUOTA_GATE_POLICY
+from kube.api.extended_resources import IMPLICIT_PREFIX
+from kube.names import CONTROLLER_ACCOUNT, NAMESPACE, QUOTA_GATE_POLICY, SCHEDULER_NAME
+from testing.documents import Document
 
 POLICIES: Final = {
     (document["kind"], document["metadata"]["name"]): document["spec"]
@@ -81,6 +84,58 @@ def test_both_policies_are_about_the_same_pods(kind: str) -> None:
     expected = {
         condition["name"]: condition["expression"] for condition in other["matchConditions"]
     }
-    for name in ("has-devices", "other-scheduler", "is-enforced"):
+    for name in ("has-devices", "not-left-to-bridge", "is-enforced"):
         assert conditions[name] == expected[name]
     assert spec["variables"] == other["variables"]
+
+
+GPU: Final = "nvidia.com/gpu"
+CLAIMS: Final = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}
+BRIDGE: Final = {"schedulerName": SCHEDULER_NAME}
+
+
+def limits(key: str) -> Document:
+    return {"resources": {"limits": {key: "1"}}}
+
+
+def containers(*of: Document, init: tuple[Document, ...] = ()) -> Document:
+    """The containers of a pod, as the API server shows them."""
+    return {"containers": list(of), **({"initContainers": list(init)} if init else {})}
+
+
+@pytest.mark.parametrize(
+    ("is_gated", "spec"),
+    [
+        (True, CLAIMS | containers({})),
+        (True, containers(limits(GPU))),
+        (True, {"schedulerName": "theirs"} | CLAIMS | containers({})),
+        (False, containers(limits("cpu"))),
+        (False, BRIDGE | CLAIMS | containers({})),
+        (False, BRIDGE | CLAIMS | containers(limits("cpu"), limits("hugepages-2Mi"))),
+        (False, BRIDGE | containers(limits("example.kubernetes.io/gpu"))),
+        (True, BRIDGE | containers(limits(GPU))),
+        (True, BRIDGE | CLAIMS | containers({}, limits(GPU))),
+        (True, BRIDGE | containers({"resources": {"requests": {GPU: "1"}}})),
+        (True, BRIDGE | CLAIMS | containers({}, init=(limits(GPU),))),
+        (True, BRIDGE | containers({}, init=({"resources": {"requests": {GPU: "1"}}},))),
+        (True, BRIDGE | containers(limits(f"{IMPLICIT_PREFIX}gpu"))),
+        (True, BRIDGE | containers(limits("Example.Com/GPU"))),
+    ],
+)
+def test_pods_have_the_gate_unless_the_bridge_alone_decides_about_them(
+    is_gated: bool, spec: Document
+) -> None:
+    """Those of the bridge with keys of a device plugin had none."""
+    conditions = POLICIES["ValidatingAdmissionPolicy", QUOTA_GATE_POLICY]["matchConditions"]
+    environment = cel.NewEnv(
+        config=cel.NewEnvConfigFromYaml("name: conditions\nextensions:\n- name: optional\n"),
+        variables={"object": cel.Type.DYN},
+    )
+
+    def is_met(expression: str) -> Any:
+        return environment.compile(expression).eval(data={"object": {"spec": spec}}).value()
+
+    about_pods = {"has-devices", "not-left-to-bridge"}
+    verdicts = [is_met(entry["expression"]) for entry in conditions if entry["name"] in about_pods]
+    assert all(verdicts) is is_gated
+    assert len(verdicts) == len(about_pods)

@@ -8,6 +8,7 @@ from admission.pods import Answer, Decision
 from admission.routing import Bridge, route_pod
 from findings.finding import Severity
 from kube.api.core import Pod
+from kube.api.extended_resources import IMPLICIT_PREFIX
 from kube.api.meta import convert
 from kube.api.resource import DeviceClaim
 from kube.jsonpatch import Operation, add, remove
@@ -137,6 +138,34 @@ def test_a_routed_pod_loses_the_gate_of_quotas_and_no_other() -> None:
     )
     foreign = pod(EXAMPLE, schedulingGates=gates, schedulerName="theirs")
     assert routed(foreign, cluster(EXAMPLE)).operations == ()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+        {"containers": [{"resources": {"requests": {"nvidia.com/gpu": "1"}}}]},
+        {"containers": [], "initContainers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+        {"containers": [{"resources": {"limits": {f"{IMPLICIT_PREFIX}gpu": "1"}}}]},
+    ],
+)
+def test_a_routed_pod_with_keys_of_a_device_plugin_keeps_the_gate(spec: Any) -> None:
+    """It lost the gate, and got devices of the plugin past its quota."""
+    created_pod = pod(EXAMPLE, schedulingGates=[{"name": QUOTA_GATE}], **spec)
+
+    answer = routed(created_pod, cluster(EXAMPLE))
+
+    assert answer.operations == (add("/spec/schedulerName", SCHEDULER_NAME),)
+
+
+def test_a_routed_pod_with_cpu_alone_loses_the_gate() -> None:
+    requests = {"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "2Mi", "ephemeral-storage": "1Gi"}
+    containers = [{"resources": {"requests": requests}}]
+    created_pod = pod(EXAMPLE, schedulingGates=[{"name": QUOTA_GATE}], containers=containers)
+
+    answer = routed(created_pod, cluster(EXAMPLE))
+
+    assert remove("/spec/schedulingGates/0") in answer.operations
 
 
 def test_a_pod_that_is_not_routed_gets_no_toleration() -> None:

@@ -254,8 +254,10 @@ def test_of_an_owned_driver_pods_with_keys_still_wait() -> None:
     assert decide(followed, {account.limit.driver: "the bridge decides"}, 0.0).let_through == ()
 
 
-def test_pods_of_the_bridge_wait_until_they_have_a_node() -> None:
+def test_keys_of_a_pod_of_the_bridge_are_promised_until_it_has_a_node() -> None:
     followed = usage()
     put(followed, "pod", schedulerName=SCHEDULER_NAME)
+    assert totals(followed) == Totals(promised=ONE)
 
-    assert totals(followed) == Totals(waiting=ONE)
+    put(followed, "pod", schedulerName=SCHEDULER_NAME, nodeName="node")
+    assert totals(followed) == Totals(used=ONE)

@@ -3,9 +3,11 @@
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.model.feature_gates import Features
 from kube.api.core import Pod
+from kube.api.device_quota import LegacyKey
 from kube.api.extended_resources import IMPLICIT_PREFIX
 from kube.api.resource import ResourceClaim
 from kube.names import QUOTA_GATE, SCHEDULER_NAME
@@ -113,6 +115,30 @@ def test_keys_of_a_class_are_promised_until_the_pod_is_bound() -> None:
     status = {"extendedResourceClaimStatus": {"resourceClaimName": "c"}}
     bound = pod(nodeName="node-1", status=status, **keys)
     assert apply(book, pods={POD: bound}) == Totals()
+
+
+def test_keys_of_a_device_plugin_are_promised_to_a_pod_of_the_bridge_without_a_gate() -> None:
+    """They were charged only once it ran."""
+    book = charges()
+    gpus = device_limit(8, legacy_keys=(LegacyKey(name="nvidia.com/gpu"),))
+    apply(book, quotas={"team": quota(gpus)})
+    containers = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]
+    spec: dict[str, Any] = {"containers": containers, "schedulerName": SCHEDULER_NAME}
+
+    gates = [{"name": QUOTA_GATE}]
+    gated = {POD: pod(schedulingGates=gates, **spec)}
+    claims = {NAME: open_claim()}
+    assert apply(book, pods=gated, claims=claims) == Totals(waiting=2 * ONE)
+
+    let_through = {POD: pod(**spec)}
+    assert apply(book, pods=let_through, claims=claims) == Totals(promised=2 * ONE)
+
+    # No claim is made for a key that a class maps, and while the bridge does not know of the class, it places the pod.
+    gpu = classes()["gpu"]
+    mapping = replace(gpu, spec=replace(gpu.spec, extended_resource_name="nvidia.com/gpu"))
+    assert apply(book, classes={"gpu": mapping}) == Totals(promised=2 * ONE)
+
+    assert apply(book, pods={POD: pod(nodeName="node-1", **spec)}) == Totals(used=2 * ONE)
 
 
 def test_promises_follow_the_devices() -> None:

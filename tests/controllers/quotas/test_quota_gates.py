@@ -16,6 +16,7 @@ from controllers.model.settings import ControllerSettings
 from controllers.quotas.driver_owners import DriverOwners
 from controllers.quotas.feed import QuotaFeed
 from controllers.quotas.gates import NOT_INSTALLED, RESOURCES, QuotaGateController
+from kube.api.device_quota import LegacyKey
 from kube.api.urls import (
     DEVICE_CLASSES,
     DEVICE_QUOTAS,
@@ -50,6 +51,7 @@ FAST: Final = ControllerSettings(
     max_backoff=PositiveDuration(0.05),
 )
 OTHER: Final = "example.com/other"
+LEGACY_KEY: Final = "nvidia.com/gpu"
 NOW: Final = datetime(2026, 11, 24, 13, 1, tzinfo=UTC)
 
 
@@ -101,8 +103,9 @@ def document(value: object) -> Document:
     return msgspec.to_builtins(value, enc_hook=str)  # type: ignore[no-any-return]
 
 
-def limit(server: FakeApiServer, most: int) -> None:
-    server.put(DEVICE_QUOTAS, document(quota(device_limit(most))))
+def limit(server: FakeApiServer, most: int, *legacy_keys: str) -> None:
+    keys = tuple(LegacyKey(name=key) for key in legacy_keys)
+    server.put(DEVICE_QUOTAS, document(quota(device_limit(most, legacy_keys=keys))))
 
 
 def put_pod(
@@ -112,6 +115,7 @@ def put_pod(
     gates: Sequence[str] = (QUOTA_GATE,),
     group: str = "",
     scheduler: str = "",
+    keys: int = 0,
     **metadata: Any,
 ) -> None:
     server.put(RESOURCE_CLAIMS, document(claim(request(), name=name)))
@@ -121,6 +125,9 @@ def put_pod(
     }
     if scheduler:
         spec["schedulerName"] = scheduler
+    if keys:
+        limits = {LEGACY_KEY: str(keys)}
+        spec["containers"] = [{"name": "main", "resources": {"limits": limits}}]
     if group:
         spec["schedulingGroup"] = {"podGroupName": group}
     head = {"name": name, "namespace": "default", "uid": name}
@@ -223,6 +230,26 @@ async def test_pods_of_a_bridge_of_another_name_do_not_keep_the_gate(server: Fak
         await until(lambda: len(server.objects(EVENTS)) > 0)
 
     assert free(server) == ["bridge"]
+
+
+@pytest.mark.parametrize("scheduler", [SCHEDULER_NAME, "gpu-scheduler"])
+async def test_pods_of_the_bridge_come_through_by_their_keys(
+    server: FakeApiServer, scheduler: str
+) -> None:
+    """All of them came through at once."""
+    limit(server, 1, LEGACY_KEY)
+    for name in ("a", "bb"):
+        put_pod(server, name, scheduler=scheduler, keys=1)
+
+    async with controlled(server, bridge_scheduler=scheduler):
+        await until(lambda: free(server) == ["a"])
+        await until(lambda: len(server.objects(EVENTS)) > 0)
+        assert free(server) == ["a"]
+        (event,) = server.objects(EVENTS)
+        assert "1 device needed, 0 of 1 device left" in event["note"]
+
+        server.remove(PODS, "a", "default")
+        await until(lambda: free(server) == ["bb"])
 
 
 @pytest.mark.parametrize("late", [DEVICE_QUOTAS, NAMESPACES], ids=["quota", "labels"])
