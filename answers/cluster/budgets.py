@@ -3,12 +3,15 @@
 The cluster is charged as by the controllers: claims with what they are allocated, and pods that a gate let
 through with the most that they may get. A pod that is asked about is charged with the least that it can have:
 what is above a budget then is above it whatever devices it gets. The bridge decides about its groups as one, with
-what is left as a budget, and they are charged with their devices; the pods of other groups wait together for a gate.
+what is left as a budget, and they are charged with their devices; the pods of other groups wait together for a gate,
+and so do those of the bridge with keys of device plugins, for these keys.
 """
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
+
+from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.search_budget import SearchBudget
@@ -30,7 +33,7 @@ from clusterstate.fits_in_keys import findings_in_keys
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, has_errors, warning
 from kube.api.core import NAMESPACE_NAME, Pod
-from kube.api.extended_resources import extended_resources
+from kube.api.extended_resources import extended_resources, requests_extended_resources
 from kube.api.ownership import owned_drivers
 from quotas.device_quotas.affordable_nodes import AffordableNodes, TenantBudget
 from quotas.device_quotas.book import QuotaBook
@@ -314,18 +317,23 @@ class SimulatedQuotas:
         name = _name_of(pod)
         if name in self._charged:
             return None
+        reason = self._reason(pod)
+        if reason is None:
+            self._charged[name] = self._budgets.charge(pod)
+        return reason
+
+    def _reason(self, pod: Pod) -> HeldBack | None:
         excesses = findings_in_keys(self._budgets.find_excesses(pod), pod, self._snapshot)
         if not excesses:
-            self._charged[name] = self._budgets.charge(pod)
             return None
         return HeldBack(
             reason=describe_rejection(excesses), waits=not has_errors(excesses), findings=excesses
         )
 
     def release(self, pod: Pod) -> None:
-        """Take back the charge of a pod that gets no place, if the bridge would give it one: it promises nothing."""
-        if self._budgets.is_of_bridge(pod):
-            self._take_back(_name_of(pod))
+        """Take back the charge of a pod that gets no place, if the bridge would give it one: it promises no claims."""
+        if self._budgets.is_of_bridge(pod) and _name_of(pod) in self._charged:
+            self._charge_keys(pod)
 
     def nodes_within(
         self, pod: Pod, pending: PendingClaims, strategy: Strategy, cluster: Cluster, budget: Budget
@@ -345,14 +353,24 @@ class SimulatedQuotas:
 
     def hold_back_members(self, group: DeclaredGroup) -> Mapping[Name, HeldBack]:
         """Return the pods of a group that are not tried with it; charge the others if they are enough."""
-        if group.fault is not None or self._is_joint(group):
+        if group.fault is not None:
             return {}
-        reasons = {_name_of(pod): self.hold_back(pod) for pod in group.waiting}
+        hold_back = self._hold_back_keys if self._is_joint(group) else self.hold_back
+        reasons = {_name_of(pod): hold_back(pod) for pod in group.waiting}
         held_back = {name: reason for name, reason in reasons.items() if reason is not None}
         if len(group.placed) + len(reasons) - len(held_back) < group.min_count:
             for name in reasons.keys() - held_back.keys():
                 self._take_back(name)
         return held_back
+
+    def _hold_back_keys(self, pod: Pod) -> HeldBack | None:
+        """Return the reason that the keys of a pod of the bridge are not let through; charge them if there is none."""
+        if _name_of(pod) in self._charged or not requests_extended_resources(pod.spec):
+            return None
+        reason = self._reason(replace(pod, spec=replace(pod.spec, resource_claims=None)))
+        if reason is None:
+            self._charge_keys(pod)
+        return reason
 
     def budget(self, group: DeclaredGroup) -> GroupBudget | None:
         """Return the budget of a group that is charged for its devices; None if nothing limits these."""

@@ -124,15 +124,18 @@ def usage_beside(
 
 
 def promised_amounts(pod: Pod, state: ClusterState) -> tuple[str, ...]:
-    """Return the amounts that a pod holds without devices, as it is let through, in sentences."""
+    """Return the amounts that a pod holds without devices, as it is let through, in sentences.
+
+    One of the bridge holds some by keys of device plugins only.
+    """
     if is_gated(pod) or not state.quotas:
         return ()
     key = (pod.metadata.namespace, pod.metadata.name)
     usage = build_usage(state, Features())
-    if key not in usage.pods or not usage.is_let_through(usage.pods[key]):
+    if key not in usage.pods:
         return ()
     amounts: dict[Account, int] = {}
-    for name in usage.claims_of(key).entries:
+    for name in usage.claims_to_decide(key).entries:
         entry = usage.book.ledger.get(name)
         if entry is not None and entry.stage is Stage.PROMISED:
             for account, amount in entry.charges.items():

@@ -19,6 +19,7 @@ from testing.command import drawbridge
 from testing.documents import Document, api_object
 
 DRIVER: Final = "gpu.example.com"
+KEY: Final = "example.com/old-gpu"
 TENANT: Final = {"kubernetes.io/metadata.name": "default"}
 
 
@@ -257,6 +258,57 @@ def test_why_names_the_quota_that_all_free_devices_exceed() -> None:
     text = " ".join(result.stdout.split())
     assert "80Gi of memory needed, 60Gi of 100Gi of memory left" in text
     assert "a node has the devices, but too little is" in text
+
+
+# --- keys of device plugins -----------------------------------------------------------------------
+
+
+def cluster_with_keys(*nodes: list[Document], keys: int) -> list[Document]:
+    """Nodes, and a DeviceQuota on a key of a device plugin beside the memory that the bridge enforces."""
+    objects = cluster(*nodes, memory=1000)
+    quota = next(entry for entry in objects if entry["kind"] == "DeviceQuota")
+    limit = {"name": "keys", "driver": "plugin.example.com", "devices": {}, "max": str(keys)}
+    quota["spec"]["limits"].append(limit | {"legacyKeys": [{"name": KEY}]})
+    return objects
+
+
+def with_key(member: Document) -> Document:
+    member["spec"]["containers"][0]["resources"]["limits"] = {KEY: "1"}
+    return member
+
+
+def test_members_of_the_bridge_with_keys_wait_for_each_other() -> None:
+    """The gates let a group through together; keys of groups of the bridge were charged to nothing."""
+    group, *members = gang("ring", 2)
+    objects = [group, *map(with_key, members), with_key(pod("x"))]
+    nodes = [node("a", "40", "40", "40")]
+
+    answer = simulated(*cluster_with_keys(*nodes, keys=1), *objects)
+    assert places(answer) == {"ring-0": None, "ring-1": None, "x": "a"}
+    assert [entry["name"] for entry in answer["pods"] if entry.get("waits")] == ["ring-1"]
+
+    answer = simulated(*cluster_with_keys(*nodes, keys=2), *objects)
+    assert places(answer) == {"ring-0": "a", "ring-1": "a", "x": None}
+
+
+def test_members_of_the_bridge_beyond_the_minimum_are_charged_for_their_keys_once() -> None:
+    group, *members = gang("ring", 3, needs=2)
+    nodes = [node("a", "40", "40", "40")]
+
+    answer = simulated(*cluster_with_keys(*nodes, keys=3), group, *map(with_key, members))
+
+    assert sorted(filter(None, places(answer).values())) == ["a", "a", "a"]
+
+
+def test_the_keys_of_a_pod_of_the_bridge_without_a_place_stay_promised() -> None:
+    """It has lost its gate, and no gate is put back."""
+    first, second, third = with_key(pod("first")), with_key(pod("second")), pod("third")
+    first["spec"]["nodeSelector"] = {"no": "node"}
+
+    objects = cluster_with_keys(node("a", "40"), keys=1)
+    answer = simulated(*objects, first, second, third)
+
+    assert places(answer) == {"first": None, "second": None, "third": "a"}
 
 
 # --- the same as trying all placements ------------------------------------------------------------

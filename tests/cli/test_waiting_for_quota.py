@@ -2,8 +2,10 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from kube.manifests.dump import dump_yaml
 from kube.names import QUOTA_GATE
@@ -63,6 +65,40 @@ def test_one_device_too_many_is_advised_to_wait(tmp_path: Path, *, is_gated: boo
 
     assert "3 devices needed, 1 of 4 devices left, 2 devices missing" in text
     assert "advice wait until other pods of the tenant end, request less" in text
+
+
+OLD_KEY = "example.com/old-gpu"
+
+
+def of_bridge_with_key(tmp_path: Path, count: int, **spec: Any) -> str:
+    """Return the answer about a pod of the bridge with devices of a device plugin beside its claim."""
+    (quota,) = (
+        document
+        for document in yaml.safe_load_all((QUOTA / "cluster.yaml").read_text())
+        if document["kind"] == "DeviceQuota"
+    )
+    limit = {"name": "old", "driver": "old.example.com", "devices": {}, "max": 1}
+    quota["spec"]["limits"].append(limit | {"legacyKeys": [{"name": OLD_KEY}]})
+    documents = of_bridge(*pending("1Gi"))
+    documents[1]["spec"] |= spec
+    (container,) = documents[1]["spec"]["containers"]
+    container["resources"] = {"limits": {OLD_KEY: str(count)}}
+    return explained(tmp_path, "pod", quota, *documents)
+
+
+def test_a_pod_of_the_bridge_waits_behind_the_gate_for_its_keys(tmp_path: Path) -> None:
+    text = of_bridge_with_key(tmp_path, 2, schedulingGates=[{"name": QUOTA_GATE}])
+
+    assert "status waits for a DeviceQuota, behind its scheduling gate" in text
+    assert "limit old: 2 devices needed, 1 of 1 device left" in text
+
+
+def test_a_pod_of_the_bridge_that_was_let_through_has_its_keys_promised(tmp_path: Path) -> None:
+    """Nothing told of the promise, nor that the deletion of the pod frees it."""
+    text = of_bridge_with_key(tmp_path, 1)
+
+    assert "limit old: 1 device promised to it until it is placed; delete it to free that" in text
+    assert "limit gpus" not in text
 
 
 def test_a_pod_with_room_is_placed_once_the_gate_is_gone(tmp_path: Path) -> None:
