@@ -117,7 +117,8 @@ class _Walk:
         self._boards: dict[Hashable, _Scoreboard] = {}
         for number, pod in enumerate(course.pods):
             if pod.node:
-                self._on[number] = state.bare_candidate(pod.replay.pod), pod.node, pod.claims
+                candidate, own_claims = state.running(pod.replay, pod.claims)
+                self._on[number] = candidate, pod.node, own_claims
 
     def bind(self, event: Bound) -> None:
         """Compare a binding, and put the pod on the node it was bound to."""
@@ -129,7 +130,7 @@ class _Walk:
         try:
             candidate = self.state.candidate(pod.replay)
         except AttemptFailed:
-            candidate = self.state.bare_candidate(pod.replay.pod)
+            candidate = self.state.bare_candidate(pod.replay)
             cause: str | None = INVALID_CLAIM
         else:
             cause = self._cause(pod, candidate, event)
@@ -139,8 +140,8 @@ class _Walk:
             self._best += 1
         else:
             self._causes[cause] += 1
-        self.state.put(candidate, event.node, event.claims)
-        self._on[event.number] = candidate, event.node, event.claims
+        own_claims = self.state.put(candidate, event.node, event.claims)
+        self._on[event.number] = candidate, event.node, own_claims
 
     def leave(self, event: Left) -> None:
         """Take a pod off its node."""

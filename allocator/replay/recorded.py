@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from allocator.model.slice_index import SliceChange
-from allocator.pods.claims import Name
+from allocator.pods.claims import Name, claim_name
 from allocator.replay.workload import ReplayPod
 from kube.api.core import Node
 from kube.api.resource import DeviceClass, ResourceClaim
@@ -15,7 +15,7 @@ class RecordedPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod of a recording.
 
     Attributes:
-        replay: The pod as a replay lets it arrive, with claims of its own.
+        replay: The pod as a replay lets it arrive, with claims of its own, and those that it shares under their names.
         scheduler: The `schedulerName`.
         node: The node on which it ran when the recording began; empty for a pod that came or waited.
         claims: The claims with which it ran there, allocated.
@@ -130,6 +130,11 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
             for pod in self.pods
             if pod.node
         }
+
+    @property
+    def shared_claims(self) -> frozenset[Name]:
+        """The claims that several pods use at one time."""
+        return frozenset(claim_name(claim) for pod in self.pods for claim in pod.replay.shared)
 
     @property
     def changes(self) -> tuple[Changed, ...]:

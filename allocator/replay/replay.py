@@ -244,13 +244,15 @@ class _Run:
     def _start(self, course: Course) -> None:
         """Let the pods that run when a recording begins leave in their seconds."""
         for pod in course.pods:
+            if not pod.node:
+                continue
+            candidate, own_claims = self.state.running(pod.replay, pod.claims)
             departure = pod.replay.departure
-            if pod.node and departure is not None:
+            if departure is not None:
                 self._number += 1
-                candidate = self.state.bare_candidate(pod.replay.pod)
                 heapq.heappush(
                     self._running,
-                    _Running(departure, self._number, candidate, pod.node, pod.claims),
+                    _Running(departure, self._number, candidate, pod.node, own_claims),
                 )
 
     def _change(self, event: Changed) -> None:

@@ -84,9 +84,10 @@ class ReplayState:
             AttemptFailed: Its claims are invalid on every node.
         """
         request = pod_request(pod.pod)
-        claims = tuple(
-            claim for claim in pod.all_claims if claim_name(claim) not in self._shared_claims
+        open_claims = (
+            claim for claim in pod.shared if claim_name(claim) not in self._shared_claims
         )
+        claims = (*open_claims, *pod.claims)
         pending = self.cluster.resolve(claims) if claims else None
         spec = pod.pod.spec
         affinity = spec.affinity.node_affinity if spec.affinity else None
@@ -115,11 +116,27 @@ class ReplayState:
         names = map(claim_name, pod.shared)
         return tuple(self._shared_claims[name] for name in names if name in self._shared_claims)
 
-    def bare_candidate(self, pod: Pod) -> Candidate:
-        """Return a pod that runs, without its claims, for its removal."""
+    def running(
+        self, pod: ReplayPod, claims: Sequence[ResourceClaim]
+    ) -> tuple[Candidate, tuple[ResourceClaim, ...]]:
+        """Count a pod that runs already among the users of its shared claims; return it for its removal, with its own ones.
+
+        Args:
+            claims: Its claims, allocated.
+        """
+        names = set(map(claim_name, pod.shared))
+        self._users.update(names)
+        self._shared_claims |= {
+            claim_name(claim): claim for claim in claims if claim_name(claim) in names
+        }
+        own = tuple(claim for claim in claims if claim_name(claim) not in names)
+        return self.bare_candidate(pod), own
+
+    def bare_candidate(self, pod: ReplayPod) -> Candidate:
+        """Return a pod that runs, without its own claims, for its removal."""
         return Candidate(
-            pod=ReplayPod(pod=pod),
-            request=pod_request(pod),
+            pod=ReplayPod(pod=pod.pod, shared=pod.shared),
+            request=pod_request(pod.pod),
             pending=None,
             shape=None,
             devices=None,
@@ -191,12 +208,12 @@ class ReplayState:
         own: list[ResourceClaim] = []
         for claim in claims:
             name = claim_name(claim)
-            if name in self._shared_claims:
-                continue
-            if name in shared:
-                self._shared_claims[name] = claim
-            else:
+            if name not in shared:
                 own.append(claim)
+            elif name in self._shared_claims:
+                continue
+            else:
+                self._shared_claims[name] = claim
             self.cluster.allocate(claim)
             self._note_shared_pools(claim)
         return tuple(own)

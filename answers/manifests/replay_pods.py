@@ -279,7 +279,7 @@ class ReplayPodBuilder:
         """Return a pod with these claims; they get names of their own.
 
         Args:
-            shared: Claims that other pods use, too, with their names in the replay: no name of a claim of one pod.
+            shared: Claims that other pods use, too, with their names in the replay.
         """
         names = [shared.get(claim_name(claim)) for claim in claims]
         shared_claims = tuple(
@@ -293,8 +293,10 @@ class ReplayPodBuilder:
         if resources and resources - self._offered:
             own = extended_resource_claim(pod, resources - self._offered, self._mapping)
             claims = (*claims, own)
+        own_names = (f"{pod_name(pod)}-{number}" for number in range(len(claims)))
         renamed = [
-            _renamed(claim, f"{pod_name(pod)}-{number}") for number, claim in enumerate(claims)
+            _renamed(claim, f"{name}~" if name in names else name)
+            for claim, name in zip(claims, own_names, strict=True)
         ]
         return ReplayPod(
             pod=pod,

@@ -5,7 +5,7 @@ charged with what it got then, until it leaves. A pod that is let through and fi
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -64,6 +64,7 @@ class ReplayQuotas:
         quotas: GivenQuotas,
         state: ClusterState,
         claims_of: Mapping[Name, Sequence[ResourceClaim]] | None = None,
+        shared: Collection[Name] = (),
     ) -> None:
         """Charge the pods that run, and the claims that are allocated.
 
@@ -71,6 +72,7 @@ class ReplayQuotas:
             quotas: The quotas.
             state: The cluster before the first pod.
             claims_of: The allocated claims of the pods that run, by namespace and name; None where the pods say.
+            shared: Claims that pods use which come later, too.
         """
         self._book = QuotaBook(Features())
         self._classes = dict(state.classes)
@@ -90,15 +92,12 @@ class ReplayQuotas:
             if allocation_of(claim) is not None:
                 self._meet(claim.metadata.namespace)
                 self._book.put_claim(key, _counted(claim))
-        for pod in filter(is_running, state.pods.values()):
-            own: Sequence[ResourceClaim]
-            if claims_of is None:
-                own = pod_claims(pod, state.claims, state.templates).held
-            else:
-                own = claims_of.get(pod_place(pod), ())
-            self._take(pod, tuple(map(claim_name, own)))
-            self._charge_keys(pod, own)
-            self._resource_usage.charge(pod, own)
+        pods = tuple(filter(is_running, state.pods.values()))
+        if claims_of is None:
+            claims_of = {
+                pod_place(pod): pod_claims(pod, state.claims, state.templates).held for pod in pods
+            }
+        self._charge_running({pod_place(pod): pod for pod in pods}, claims_of, shared)
 
     def obstacle(
         self, pod: Pod, claims: Sequence[ResourceClaim], shared: Sequence[ResourceClaim] = ()
@@ -108,7 +107,7 @@ class ReplayQuotas:
         Arguments as of `allocator.replay.quotas.Quotas`.
         """
         has_claims = bool(claims or shared)
-        claims = (*claims, *(claim for claim in shared if not self._users[_shared_key(claim)]))
+        claims = (*claims, *(claim for claim in shared if not self._users[claim_name(claim)]))
         excess = self._resource_usage.excess(pod, claims)
         if excess:
             return Obstacle(RESOURCE_QUOTA, printable(f"ResourceQuota {excess}"))
@@ -138,16 +137,18 @@ class ReplayQuotas:
         charged: dict[Hashable, ResourceClaim] = {
             (namespace, name, number): claim for number, claim in enumerate(claims)
         }
-        shared_by_key = {_shared_key(claim): claim for claim in shared}
-        charged |= shared_by_key
+        shared_by_name: dict[Hashable, ResourceClaim] = {
+            claim_name(claim): claim for claim in shared
+        }
+        charged |= shared_by_name
         self._meet(namespace)
         self._take(pod, tuple(charged))
         for key, claim in charged.items():
             self._book.put_claim(key, _counted(claim))
         self._charge_keys(pod, tuple(charged.values()))
         self._resource_usage.charge(pod, claims)
-        for key, claim in shared_by_key.items():
-            self._resource_usage.charge_claim(key, claim)
+        for key, claim in shared_by_name.items():
+            self._resource_usage.charge_claim(_shared_key(key), claim)
 
     def release(self, pod: Pod) -> None:
         """Take back the charge of a pod that left; of a claim that several use, with the last of them."""
@@ -156,7 +157,7 @@ class ReplayQuotas:
             if not self._users[key]:
                 del self._users[key]
                 self._book.remove_claim(key)
-                self._resource_usage.release_claim(key)
+                self._resource_usage.release_claim(_shared_key(key))
         self._book.remove_claim(_keys(pod))
         self._resource_usage.release(pod)
 
@@ -176,6 +177,27 @@ class ReplayQuotas:
                 self._book.replace_class(name, classes.get(name))
             self._classes = dict(classes)
             self._resource_usage.replace_classes(classes)
+
+    def _charge_running(
+        self,
+        pods: Mapping[Name, Pod],
+        claims_of: Mapping[Name, Sequence[ResourceClaim]],
+        shared: Collection[Name],
+    ) -> None:
+        """Charge pods that run, and each claim of several pods once; arguments as of the constructor."""
+        for place, pod in pods.items():
+            self._take(pod, tuple(map(claim_name, claims_of.get(place, ()))))
+        for place, pod in pods.items():
+            claims = claims_of.get(place, ())
+            own = []
+            for claim in claims:
+                name = claim_name(claim)
+                if name in shared or self._users[name] > 1:
+                    self._resource_usage.charge_claim(_shared_key(name), claim)
+                else:
+                    own.append(claim)
+            self._charge_keys(pod, claims)
+            self._resource_usage.charge(pod, own)
 
     def _take(self, pod: Pod, keys: tuple[Hashable, ...]) -> None:
         self._keys_of[pod_place(pod)] = keys
@@ -201,9 +223,9 @@ def _counted(claim: ResourceClaim) -> CountedClaim:
     return CountedClaim(claim.metadata.namespace, claim.spec.devices, allocation_of(claim))
 
 
-def _shared_key(claim: ResourceClaim) -> Hashable:
-    """Return the key of the charge for a claim that several pods use."""
-    return ("shared", *claim_name(claim))
+def _shared_key(claim: Hashable) -> Hashable:
+    """Return the key of the charge to ResourceQuotas for a claim that several pods use: that of no pod."""
+    return ("shared", claim)
 
 
 def _keys(pod: Pod) -> Hashable:

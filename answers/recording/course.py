@@ -29,7 +29,6 @@ UNREPLAYED: Final = ("DeviceTaintRule", "DeviceCompatibilityPolicy", "AllocatorO
 """Kinds of which a replay takes the first state for the whole time."""
 
 NO_CLAIM: Final = "its claim, or the template of it, is not in the recording"
-SHARED_CLAIM: Final = "shares a claim with other pods"
 MAX_GAPS: Final = 5
 """Gaps that notes name."""
 
@@ -314,7 +313,7 @@ class _Reading:
 
     def _pods(self, first: ClusterState) -> tuple[dict[int, RecordedPod], dict[int, str]]:
         """Return number to pod, and number to the reason of those that are left out."""
-        self._shared = frozenset(_shared_claims(self._lives))
+        self._shared = frozenset(self._shared_claims())
         pods: dict[int, RecordedPod] = {}
         left_out: dict[int, str] = {}
         names: Counter[Name] = Counter()
@@ -324,8 +323,6 @@ class _Reading:
             claims = pod_claims(pod, self._claims, self._templates)
             if claims.missing and not life.node:
                 left_out[number] = NO_CLAIM
-            elif not life.node and not self._shared.isdisjoint(_direct_claims(pod)):
-                left_out[number] = SHARED_CLAIM
             else:
                 names[pod.metadata.namespace, pod_name(pod)] += 1
                 count = names[pod.metadata.namespace, pod_name(pod)]
@@ -340,12 +337,12 @@ class _Reading:
         if count > 1:  # A StatefulSet gives the name again.
             metadata = msgspec.structs.replace(pod.metadata, name=f"{pod_name(pod)}~{count}")
             free_pod = msgspec.structs.replace(free_pod, metadata=metadata)
+        claims = tuple(map(unallocated, self._claims_of(pod)))
         if life.node:
-            replayed = ReplayPod(pod=pod)
+            shared = tuple(claim for claim in claims if claim_name(claim) in self._shared)
+            replayed = ReplayPod(pod=pod, shared=shared)
         else:
-            claims = pod_claims(pod, self._claims, self._templates)
-            own = map(unallocated, (*claims.held, *claims.open))
-            replayed = builder.build(free_pod, tuple(own))
+            replayed = builder.build(free_pod, claims, {name: name[1] for name in self._shared})
         return RecordedPod(
             replay=msgspec.structs.replace(
                 replayed,
@@ -355,7 +352,7 @@ class _Reading:
             ),
             scheduler=pod.spec.scheduler_name,
             node=life.node,
-            claims=self._first_claims(pod, first) if life.node else (),
+            claims=_allocated_claims(pod, first.claims, first.templates) if life.node else (),
             unmodelled=(*life.unmodelled, *_preempting(pod)),
             is_fixed=life.is_fixed,
             held_by_quotas_s=life.held_by_quotas_s,
@@ -369,13 +366,25 @@ class _Reading:
         ):
             spec = msgspec.structs.replace(pod.spec, resource_claims=(entry,))
             alone = msgspec.structs.replace(pod, spec=spec)
-            claims = pod_claims(alone, self._claims, self._templates)
-            yield from ((entry.name, unallocated(claim)) for claim in (*claims.held, *claims.open))
+            yield from ((entry.name, unallocated(claim)) for claim in self._claims_of(alone))
 
-    def _first_claims(self, pod: Pod, first: ClusterState) -> tuple[ResourceClaim, ...]:
-        """Return the claims of a pod that ran in the first state and that no other pod uses."""
-        claims = _allocated_claims(pod, first.claims, first.templates)
-        return tuple(claim for claim in claims if claim_name(claim) not in self._shared)
+    def _claims_of(self, pod: Pod) -> tuple[ResourceClaim, ...]:
+        claims = pod_claims(pod, self._claims, self._templates)
+        return (*claims.held, *claims.open)
+
+    def _shared_claims(self) -> Iterator[Name]:
+        """Yield the claims that several pods use at one time; one after the other is fine."""
+        users: dict[Name, list[_Life]] = {}
+        for life in self._lives:
+            for name in dict.fromkeys(map(claim_name, self._claims_of(life.pod))):
+                users.setdefault(name, []).append(life)
+        for name, several in users.items():
+            until = 0.0
+            for number, life in enumerate(sorted(several, key=lambda life: life.arrival)):
+                if number and life.arrival < until:
+                    yield name
+                    break
+                until = max(until, math.inf if life.left is None else life.left)
 
     def _notes(self, left_out: Mapping[int, str]) -> Iterator[str]:
         for reason, count in Counter(left_out.values()).items():
@@ -395,28 +404,6 @@ def _slice_name(change: SliceChange) -> str:
     before, after = change
     present = after or before
     return present.metadata.name if present is not None else ""
-
-
-def _direct_claims(pod: Pod) -> Iterator[Name]:
-    """Yield the claims that a pod names itself; others may use them as well."""
-    for reference in pod.spec.resource_claims or ():
-        if reference.resource_claim_name is not None:
-            yield pod.metadata.namespace, reference.resource_claim_name
-
-
-def _shared_claims(lives: Iterable[_Life]) -> Iterator[Name]:
-    """Yield the claims that several pods use at one time; one after the other is fine."""
-    users: dict[Name, list[_Life]] = {}
-    for life in lives:
-        for name in dict.fromkeys(_direct_claims(life.pod)):
-            users.setdefault(name, []).append(life)
-    for name, several in users.items():
-        until = 0.0
-        for number, life in enumerate(sorted(several, key=lambda life: life.arrival)):
-            if number and life.arrival < until:
-                yield name
-                break
-            until = max(until, math.inf if life.left is None else life.left)
 
 
 def _allocated_claims(

@@ -95,6 +95,7 @@ class _Later:
         replayed = ReplayPod(
             pod=_bound(pod.replay.pod, node),
             claims=pod.replay.claims,
+            shared=pod.replay.shared,
             priority=pod.replay.priority,
             departure=self._left_at.get(number),
         )

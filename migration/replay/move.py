@@ -218,7 +218,13 @@ class _Move:
         names: set[Name] = {
             (pod.replay.pod.metadata.namespace, pod.replay.pod.metadata.name) for pod in pods
         }
-        claims = {claim_name(claim) for pod in pods for claim in pod.claims}
+        staying = {
+            claim_name(claim)
+            for number, pod in enumerate(self._before.course.pods)
+            if pod.node and number not in restarted
+            for claim in pod.claims
+        }
+        claims = {claim_name(claim) for pod in pods for claim in pod.claims} - staying
         return msgspec.structs.replace(
             state,
             pods={name: pod for name, pod in state.pods.items() if name not in names},
@@ -246,8 +252,11 @@ def _with_claims(
 ) -> ReplayPod:
     if result.denial:
         return msgspec.structs.replace(replayed, is_denied=True)
-    built = builder.build(result.pod, result.claims)
-    return msgspec.structs.replace(replayed, pod=built.pod, claims=built.claims)
+    shared = {claim_name(claim): claim.metadata.name for claim in replayed.shared}
+    built = builder.build(result.pod, result.claims, shared)
+    return msgspec.structs.replace(
+        replayed, pod=built.pod, claims=built.claims, shared=built.shared
+    )
 
 
 def _changes(changes: Iterable[Changed], offered: OfferedDevices) -> Iterator[Changed]:

@@ -122,7 +122,7 @@ def _own_claims(recorded: RecordedPod, entries: Collection[str]) -> Iterator[Res
     if recorded.claim_of:
         yield from (claim for name, claim in recorded.claim_of.items() if name in entries)
         return
-    for claim in recorded.replay.claims:
+    for claim in recorded.replay.all_claims:
         if (claim.metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) != "true":
             yield claim
 

@@ -219,19 +219,6 @@ def test_the_name_of_a_pod_may_come_again(tmp_path: Path) -> None:
     assert document["recorded"]["outcome"]["pods"] == {"placed": 2, "failed": 0}
 
 
-def test_pods_that_share_a_claim_are_left_out_with_a_note(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "day.json",
-        [put(5, claim("a")), put(10, pod("x", claims=["a"])), put(11, pod("y", claims=["a"])), *coming(20, "z", "1", "node-a"), END],
-    )  # fmt: skip
-
-    outcome = drawbridge("replay", "--snapshot", path, "--strategy", "stock")
-
-    assert outcome.exit_code == 0
-    assert "note: left out: 2 pods: shares a claim with other pods" in outcome.stderr
-    assert "\n1 pod in the order arrival" in outcome.stdout
-
-
 def test_pods_without_their_claims_are_left_out_with_one_note(tmp_path: Path) -> None:
     path = write(
         tmp_path / "day.json",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.replay.state import ReplayState
-from allocator.replay.workload import Candidate, Inventory
+from allocator.replay.workload import Candidate, Inventory, ReplayPod
 from allocator.search.attempt import AllocatorOptions
 from kube.api.core import Node, Pod
 from kube.api.meta import convert
@@ -89,7 +89,7 @@ class Cluster:
         if (name, device) not in self.in_use:
             self.in_use.add((name, device))
             claims = (convert(holding(device, device, name), ResourceClaim),)
-        candidate = self.state.bare_candidate(pod_on(self._number, name))
+        candidate = self.state.bare_candidate(ReplayPod(pod=pod_on(self._number, name)))
         self.state.put(candidate, name, claims)
         self.running.append((candidate, name, claims))
 

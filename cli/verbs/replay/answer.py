@@ -325,8 +325,10 @@ def _charged(question: Question) -> ReplayQuotas | None:
     if question.quotas is None:
         return None
     state = msgspec.structs.replace(question.state, slices=question.inventory.slices)
-    claims_of = None if question.course is None else question.course.running_claims
-    return ReplayQuotas(question.quotas, state, claims_of)
+    course = question.course
+    if course is None:
+        return ReplayQuotas(question.quotas, state)
+    return ReplayQuotas(question.quotas, state, course.running_claims, course.shared_claims)
 
 
 def _with_nodes(inventory: Inventory, added: Sequence[tuple[int, str]]) -> Inventory:
