@@ -28,6 +28,8 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     optional_node_operations: bool = msgspec.field(default=False, name="DRAOptionalNodeOperations")
     derived_attributes: bool = msgspec.field(default=False, name="DRADerivedAttributes")
     compatibility_groups: bool = msgspec.field(default=False, name="DRADeviceCompatibilityGroups")
+    # Off by default upstream. Whoever writes claims into a PodGroup needs it on, so only a call turns it off.
+    group_claims: bool = msgspec.field(default=True, name="DRAWorkloadResourceClaims")
 
     @property
     def binding_conditions(self) -> bool:
@@ -46,9 +48,14 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
 
 
 GATES: Final[Mapping[str, str]] = {
-    field.encode_name: field.name for field in msgspec.structs.fields(Features)
+    field.encode_name: field.name
+    for field in msgspec.structs.fields(Features)
+    if field.name != "group_claims"
 }
-"""Upstream name of a gate to its field."""
+"""Upstream name of a gate that allocation depends on to its field."""
+
+CALL_GATES: Final[Mapping[str, str]] = {**GATES, "DRAWorkloadResourceClaims": "group_claims"}
+"""Upstream name of a gate that calls of the command line may set to its field."""
 
 
 def features_of(gates: Mapping[str, bool]) -> Features:

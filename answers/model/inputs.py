@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from allocator.model.feature_gates import Features
 from answers.model.findings import DEFAULT_NAMESPACE, ObjectFinding, namespace_of
-from answers.model.objects import InputObject
+from answers.model.objects import InputObject, as_stored
 from answers.model.pod_owners import FailedCreation
 from clusterstate.settings import ValidationSettings
 from kube.manifests.source import SourceObject
@@ -70,6 +70,10 @@ class ClusterObjects(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     unread: frozenset[str] = frozenset()
     failed_creations: tuple[FailedCreation, ...] = ()
+
+    def under(self, features: Features) -> "ClusterObjects":
+        """Return the objects as an API server with these gates stores them."""
+        return replace(self, objects=as_stored(self.objects, features))
 
 
 def about_namespace(inputs: Inputs, namespace: str) -> Inputs:

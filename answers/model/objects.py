@@ -10,15 +10,18 @@ from typing import Any, TypeVar
 import msgspec
 
 from allocator.declarations.pod_group import KIND, PodGroup
+from allocator.model.feature_gates import Features
 from answers.model.findings import ObjectFinding, namespace_of, reference
 from answers.model.kinds import Kinds
 from answers.model.views import decode_object, view_type
 from kube.api.meta import ApiStruct, decode_document, encode
+from kube.api.urls import POD_GROUPS
 from kube.manifests.source import SourceObject, ViewedObject
 
 T = TypeVar("T", bound=ApiStruct)
 
 InputObject = SourceObject | ViewedObject
+G = TypeVar("G", bound=InputObject)
 
 
 class NamespacedObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,3 +103,38 @@ def decode_objects(
 def of_kind(objects: Iterable[NamespacedObject], kind: type[T]) -> list[tuple[str, T]]:
     """Return the objects of one kind, each with its namespace, in order."""
     return [(entry.namespace, entry.value) for entry in objects if isinstance(entry.value, kind)]
+
+
+def as_stored(objects: Iterable[G], features: Features) -> tuple[G, ...]:
+    """Return objects without the claims of PodGroups, if the gate for these is off.
+
+    Then every pod gets a claim of its own. A PodGroup that was stored while the gate was on keeps them, and its pods
+    get no claim at all; here none was.
+
+    Source: k8s.io/kubernetes v1.37.1, pkg/registry/scheduling/podgroup/strategy.go,
+    dropDisabledDRAWorkloadResourceClaimsFields; pkg/controller/resourceclaim, handleClaim.
+    """
+    if features.group_claims:
+        return tuple(objects)
+    return tuple(
+        _without_claims(object_)
+        if object_.kind == KIND and object_.api_version.startswith(f"{POD_GROUPS.group}/")
+        else object_
+        for object_ in objects
+    )
+
+
+def _without_claims(group: G) -> G:
+    if isinstance(group, ViewedObject):
+        view = group.value
+        if not isinstance(view, PodGroup):
+            return group
+        spec_without = msgspec.structs.replace(view.spec, resource_claims=None)
+        return msgspec.structs.replace(
+            group, value=msgspec.structs.replace(view, spec=spec_without)
+        )
+    spec = group.document.get("spec")
+    if not isinstance(spec, dict):
+        return group
+    rest = {name: value for name, value in spec.items() if name != "resourceClaims"}
+    return msgspec.structs.replace(group, document={**group.document, "spec": rest})

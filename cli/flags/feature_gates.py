@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from allocator.model.feature_gates import GATES, Features
+from allocator.model.feature_gates import CALL_GATES, Features
 from cli.flags.completion import complete_list_from
 from cli.output.standard_error import print_line
 
@@ -16,7 +16,6 @@ WITHOUT_EFFECT: Final = frozenset(
         "DRAResourceClaimGranularStatusAuthorization",
         "DRAResourcePoolStatus",
         "DRASchedulerFilterTimeout",
-        "DRAWorkloadResourceClaims",
         "DynamicResourceAllocation",
         "ResourceHealthStatus",
         "ResourceHealthStatusMessage",
@@ -43,13 +42,13 @@ class FeatureGates(click.ParamType[Mapping[str, bool]]):
         gates: dict[str, bool] = {}
         for part in filter(str.strip, str(value).split(",")):
             name, _, word = (text.strip() for text in part.partition("="))
-            if name not in GATES and name not in WITHOUT_EFFECT:
-                names = ", ".join(sorted(GATES))
+            if name not in CALL_GATES and name not in WITHOUT_EFFECT:
+                names = ", ".join(sorted(CALL_GATES))
                 self.fail(f"unknown feature gate {name!r}; known are: {names}", param, ctx)
             if word not in _WORDS:
                 self.fail(f"{name} must be true or false, not {word!r}", param, ctx)
-            if name in GATES:
-                gates[GATES[name]] = _WORDS[word]
+            if name in CALL_GATES:
+                gates[CALL_GATES[name]] = _WORDS[word]
             else:
                 print_line(f"note: feature gate {name} has no effect here")
         return gates
@@ -88,7 +87,7 @@ def _flag(name: str, callback: Callable[..., Any], default: str) -> Callable[[An
         callback=callback,
         metavar="GATE=BOOL,...",
         shell_complete=complete_list_from(
-            lambda: (f"{gate}={word}" for gate in GATES for word in ("true", "false"))
+            lambda: (f"{gate}={word}" for gate in CALL_GATES for word in ("true", "false"))
         ),
         help=f"Feature gates of Kubernetes that allocation depends on; by default {default}. "
         "Repeatable.",

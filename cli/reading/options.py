@@ -14,7 +14,7 @@ import msgspec
 
 from allocator.model.feature_gates import Features
 from answers.model.inputs import ClusterObjects, Inputs
-from answers.model.objects import merge_objects
+from answers.model.objects import as_stored, merge_objects
 from answers.model.profiles import profiles_in_force
 from answers.model.translation_snapshot import apply_features, build_snapshot, evaluate_mappings
 from answers.model.unread import unread_notes
@@ -160,6 +160,7 @@ def with_cluster_and_manifests(command: _Command) -> _Command:
             settings = settings_of_cluster(flags, translation.settings)
             features = _features(settings.validation, gates)
             _give_validation(values, settings.validation, features)
+            cluster_objects = cluster_objects.under(features)
             read = partial(_read_translation, translation, settings, cluster_objects, features)
             command(cluster_objects=cluster_objects, inputs=None, read_translation=read, **values)
             return
@@ -349,6 +350,8 @@ def read_inputs(
     profiles = in_force.profiles
     options = translation_options(translation.profiles, profiles, settings)
     features = _features(settings.validation, given_gates)
+    manifests = as_stored(manifests, features)
+    state = None if state is None else list(as_stored(state, features))
     snapshot, faults = build_snapshot(
         profiles, manifests, state, namespace=namespace, is_whole=is_whole
     )

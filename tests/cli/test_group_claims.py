@@ -58,6 +58,35 @@ def test_the_gate_that_sharing_needs_is_told() -> None:
     assert "DRAWorkloadResourceClaims" not in result.stderr
 
 
+@pytest.mark.parametrize(("is_on", "claims"), [("true", 1), ("false", 4)])
+def test_without_the_gate_each_pod_has_a_claim_of_its_own(is_on: str, claims: int) -> None:
+    """The API server stores no claims of a PodGroup then; the pods shared one, whatever the gate was."""
+    gate = f"DRAWorkloadResourceClaims={is_on}"
+    call = ("--snapshot", CLUSTER, "--feature-gates", gate)
+
+    answer = called("simulate", *call, manifests=documents(wanted=1))
+    text = drawbridge(
+        "why", "pod", "train-3", "-f", "-", *call, stdin=dump_yaml(documents(wanted=1))
+    ).stdout
+
+    assert len(answer["claims"]) == claims
+    assert ("train-3-" in text, "ring" in text) == (is_on == "false", False)
+
+
+def test_without_the_gate_a_snapshot_has_no_claims_of_pod_groups(tmp_path: Path) -> None:
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(CLUSTER.read_text() + "---\n" + dump_yaml(documents()))
+    call = ("why", "pod", "train-3", "-o", "json", "--snapshot", snapshot, "--feature-gates")
+
+    placed = {
+        is_on: json.loads(drawbridge(*call, f"DRAWorkloadResourceClaims={is_on}").stdout)
+        for is_on in ("true", "false")
+    }
+
+    assert placed["true"]["simulation"]["groups"][0]["placed"] == 4
+    assert placed["false"]["simulation"]["groups"][0]["code"] == "groupDoesNotFit"
+
+
 def test_a_shared_claim_is_counted_once_for_quotas(tmp_path: Path) -> None:
     hard = {"count/resourceclaims.resource.k8s.io": "1"}
     quota = api_object("ResourceQuota", "claims", "default", spec={"hard": hard})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from allocator.model.feature_gates import GATES
+from allocator.model.feature_gates import CALL_GATES
 from cli.__main__ import COMMANDS, main
 from cli.output.completion import completion_for_kubectl
 from findings.finding import Code
@@ -83,7 +83,7 @@ def test_all_values_of_a_closed_set_are_offered() -> None:
     gates, _ = completed("why", "--feature-gates", "")
 
     assert codes == sorted(Code)
-    assert {gate.partition("=")[0] for gate in gates} == set(GATES)
+    assert {gate.partition("=")[0] for gate in gates} == set(CALL_GATES)
 
 
 def test_no_argument_is_the_beginning_of_a_call() -> None:
