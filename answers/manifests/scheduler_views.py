@@ -68,9 +68,7 @@ def route_request(
 ) -> RoutedRequest:
     """Return a request with its pods as the webhook routes them; the other arguments are those of `build_views`."""
     state = request.state
-    names = [(pod.namespace, pod.name) for pod in request.rejections.pods]
-    held_back = [state.pods[name] for name in names if name in state.pods]
-    question = routed_question(request.question, state, held_back)
+    question = routed_question(request.question, state, request.held_back)
     support = scheduler_support(state, features, policy_aware_schedulers)
     views = build_views(
         state, question, features, support, uniform_config_drivers, is_joint=is_joint

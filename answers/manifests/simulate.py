@@ -57,7 +57,8 @@ class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
     The question has no resources of nodes and no groups yet, since pods may still be left out of the state.
 
     Attributes:
-        rejections: Pods and claims that are invalid, and therefore not part of the question.
+        rejections: Pods and claims that are invalid or above a ResourceQuota, and therefore not part of the question.
+        held_back: The pods among them that are above a ResourceQuota: they exist, and wait for their claims.
         workloads: References of other manifests that create pods, which are not placed.
         rejected_workloads: Reference of each workload that is invalid, or above a quota, to the reason.
         workload_notes: Notes on the number of a workload's pods that are not placed, since they
@@ -70,6 +71,7 @@ class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
     state: ClusterState
     findings: tuple[ObjectFinding, ...]
     rejections: SimulationResult
+    held_back: tuple[Pod, ...] = ()
     workloads: tuple[str, ...]
     rejected_workloads: Mapping[str, str] = msgspec.field(default_factory=dict)
     workload_notes: tuple[str, ...] = ()
@@ -149,6 +151,7 @@ def build_request(inputs: Inputs, features: Features | None = None) -> Simulatio
     )
     admitted, held_back = _split_by_quotas(pending, claims, shared, quota_ledger, inputs.snapshot)
     unallocated = [claim for claim in claims if allocation_of(claim) is None]
+    names = {(placed.namespace, placed.name) for placed in held_back}
     waiting_claims = _claims_of_waiting(pending, held_back)
     question = SimulationInput(
         pods=admitted,
@@ -166,6 +169,9 @@ def build_request(inputs: Inputs, features: Features | None = None) -> Simulatio
         rejections=_with_claims(
             _rejected_result(results, inputs.namespace, held_back),
             [claim for claim in unallocated if claim_name(claim) in waiting_claims],
+        ),
+        held_back=tuple(
+            pod for pod in pending if (pod.metadata.namespace, pod.metadata.name) in names
         ),
         workloads=tuple(
             result.reference

@@ -58,6 +58,30 @@ def test_the_gate_that_sharing_needs_is_told() -> None:
     assert "DRAWorkloadResourceClaims" not in result.stderr
 
 
+@pytest.mark.parametrize("is_generated", [False, True])
+def test_pods_above_a_quota_count_among_those_of_their_group(
+    is_generated: bool, tmp_path: Path
+) -> None:
+    """Of several pods with one generateName none counted, so that more pods were to be created."""
+    group, template, *pods = documents(wanted=1)
+    del group["spec"]["resourceClaims"]
+    if is_generated:
+        for pod in pods:
+            pod["metadata"] = {"generateName": "train-", "namespace": "default"}
+    hard = {"count/resourceclaims.resource.k8s.io": "2"}
+    quota = api_object("ResourceQuota", "claims", "default", spec={"hard": hard})
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(CLUSTER.read_text() + "---\n" + dump_yaml([quota]))
+
+    answer = called("simulate", "--snapshot", cluster, manifests=[group, template, *pods])
+
+    (result,) = answer["groups"]
+    assert result["reason"] == (
+        "PodGroup default/training needs 4 pods, and a quota leaves too little for 2 of 4; request less, raise the "
+        "quota, or write minCount: 2 in the group"
+    )
+
+
 @pytest.mark.parametrize(("is_on", "claims"), [("true", 1), ("false", 4)])
 def test_without_the_gate_each_pod_has_a_claim_of_its_own(is_on: str, claims: int) -> None:
     """The API server stores no claims of a PodGroup then; the pods shared one, whatever the gate was."""
