@@ -28,6 +28,7 @@ from allocator.groups.model import (
     GroupPlan,
     GroupQuestion,
     GroupUndecided,
+    MissingLabel,
 )
 from allocator.groups.scoring import placement_score
 from allocator.model.plan import Budget
@@ -75,6 +76,7 @@ class GroupSearch:
         self._linked = LinkedNodes(cluster, self._kinds, shared_claims, question)
         self._searches: tuple[Backtracking, ...] | None = None
         self._domains: Mapping[str, str] = {}
+        self._candidates: Sequence[CandidateNode] = ()
 
     def decide(self, budget: Budget = GROUP_BUDGET) -> GroupOutcome:
         """Search on; arguments and errors as of `decide_group`."""
@@ -128,15 +130,36 @@ class GroupSearch:
             needed=needed,
             steps=steps,
             has_other_drivers=self._feasibility.has_other_drivers,
-            is_label_unknown=self._question.needs_one_domain
-            and not any(
-                self._question.domain in node.labels for node in self._cluster.nodes.values()
-            ),
+            missing_label=self._missing_label(closest, limit),
         )
+
+    def _missing_label(self, closest: GroupPlan, limit: int) -> MissingLabel | None:
+        """Return the nodes that lack the label of a group that needs one value of it, as far as that is known soon."""
+        label = self._question.domain
+        if not self._question.needs_one_domain:
+            return None
+        if not any(label in node.labels for node in self._cluster.nodes.values()):
+            return MissingLabel.ALL
+        if closest.nodes or self._question.placed:
+            return None
+        alone = [
+            tuple(int(other == kind) for other in range(len(self._kinds)))
+            for kind in range(len(self._kinds))
+        ]
+        for node in self._candidates:
+            if node.name in self._domains:
+                continue
+            if self._cost() > limit:
+                return None
+            kinds = (kind for kind, option in enumerate(node.options) if option >= 0)
+            if any(self._feasibility.fits(node, alone[kind]) for kind in kinds):
+                return MissingLabel.SUITABLE
+        return None
 
     def _begin(self, limit: int) -> tuple[Backtracking, ...]:
         """Return a search for each set of nodes that may take the whole group, the most promising first."""
         candidates = self._feasibility.candidates() if self._kinds else ()
+        self._candidates = candidates
         label = self._question.domain
         if label:
             self._domains = {

@@ -144,6 +144,14 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = 0
 
 
+class MissingLabel(StrEnum):
+    """The nodes without the label of which a group needs one value."""
+
+    ALL = "all"
+    SUITABLE = "suitable"
+    """All nodes that could take one of its members if they had the label."""
+
+
 class GroupDoesNotFit(msgspec.Struct, frozen=True, kw_only=True):
     """No placement has as many members as the group needs.
 
@@ -151,14 +159,15 @@ class GroupDoesNotFit(msgspec.Struct, frozen=True, kw_only=True):
         closest: The largest placement that exists, with its members and those that are left.
         needed: Members that would have to be placed now.
         has_other_drivers: Some node has a plan that is left out for the drivers of its devices.
-        is_label_unknown: No node has the label of which the group needs one value.
+        missing_label: The nodes without the label of which the group needs one value; None where the label is not all
+            that is missing.
     """
 
     closest: GroupPlan
     needed: int
     steps: int = 0
     has_other_drivers: bool = False
-    is_label_unknown: bool = False
+    missing_label: MissingLabel | None = None
 
 
 class GroupUndecided(msgspec.Struct, frozen=True, kw_only=True):

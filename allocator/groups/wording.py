@@ -1,7 +1,16 @@
 """Every word about a group that is not placed: the numbers of its pods that fit, and of those needed."""
 
-from allocator.groups.model import GroupDoesNotFit, GroupUndecided
+from collections.abc import Mapping
+from typing import Final
+
+from allocator.groups.model import GroupDoesNotFit, GroupUndecided, MissingLabel
 from findings.text import count_text, quote_text
+
+_LABEL_HINTS: Final[Mapping[MissingLabel, str]] = {
+    MissingLabel.ALL: "no node has this label: label the nodes, or write another topology key",
+    MissingLabel.SUITABLE: "the nodes that could take one of them lack this label: label these, or write another "
+    "topology key",
+}
 
 
 def describe_outcome(
@@ -22,9 +31,8 @@ def describe_outcome(
     where = f" on nodes with one {quote_text(domain)}" if domain else ""
     if isinstance(outcome, GroupUndecided):
         return f"not decided: {outcome.why}; {counts}{where} so far"
-    if outcome.is_label_unknown:
-        hint = "no node has this label: label the nodes, or write another topology key"
-        return f"{counts}{where}; {hint}"
+    if outcome.missing_label is not None:
+        return f"{counts}{where}; {_LABEL_HINTS[outcome.missing_label]}"
     beside = ""
     if closest.unplaced and done:
         name = closest.unplaced[0]

@@ -347,6 +347,27 @@ def test_a_topology_label_that_no_node_has_is_told(labels: Mapping[str, str], hi
     assert answer.groups[0].reason == f"{counts}{hint}"
 
 
+@pytest.mark.parametrize(
+    ("gpus", "hint"),
+    [
+        (
+            1,
+            "; the nodes that could take one of them lack this label: label these, or write another topology key",
+        ),
+        (4, ""),
+    ],
+)
+def test_a_topology_label_of_nodes_without_devices_is_told(gpus: int, hint: str) -> None:
+    """`gpus` GPUs each: with more than a node has no label would help."""
+    group = gang(2, schedulingConstraints={"topology": [{"key": "rack"}]})
+
+    world = World(group, gpus={"node-a": 0, "node-b": 2}, node_a={"rack": "one"})
+    answer = world.place(pod("one", gpus), pod("two", gpus))
+
+    counts = '0 of 2 pods fit, and 2 are needed on nodes with one "rack"'
+    assert answer.groups[0].reason == f"{counts}{hint}"
+
+
 def test_the_label_of_a_topology_constraint_is_escaped() -> None:
     constraints = {"topology": [{"key": "\x1b[31m" + 5_000 * "a"}]}
 
