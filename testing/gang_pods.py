@@ -26,6 +26,7 @@ def document(
     group: str = ADOPTED,
     owner: Document | None = None,
     created: str = "2026-11-20T10:00:00Z",
+    is_deleted: bool = False,
     **spec: Any,
 ) -> Document:
     annotations = {NAME: "ring"} | ({} if minimum is None else {MINIMUM: minimum})
@@ -36,6 +37,9 @@ def document(
         "creationTimestamp": created,
         "annotations": annotations,
     }
+    if is_deleted:
+        metadata["deletionTimestamp"] = "2026-11-20T11:00:00Z"
+        metadata["finalizers"] = ["batch.kubernetes.io/job-tracking"]
     if owner is not None:
         metadata["ownerReferences"] = [{**owner, "controller": True}]
     group_spec = {"schedulingGroup": {"podGroupName": group}} if group else {}

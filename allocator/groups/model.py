@@ -145,7 +145,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MissingLabel(StrEnum):
-    """The nodes without the label of which a group needs one value."""
+    """The nodes without the topology label of a group."""
 
     ALL = "all"
     SUITABLE = "suitable"

@@ -1,7 +1,7 @@
 """The controller that creates the PodGroups of gangs of other schedulers, and deletes them.
 
 The webhook has given the pods of such a gang the name of a PodGroup (`admission.group_routing`). It is created
-with the first of them, and deleted when none has been left for a while: pods that are replaced find it again. One
+with the first of them that is not being deleted, and deleted when none has been left for a while: pods that are replaced find it again. One
 that we have not created is neither changed nor deleted. While the API server has no PodGroups, as for the
 controllers when it starts, gangs wait for them.
 """
@@ -152,7 +152,9 @@ class GangController:
             return await self._delete_unused(key, existing)
         self._empty_since.pop(key, None)
         if existing is None:
-            return await self._create(key, pods)
+            # Pods that end do not make it again when it went with their owner, only to go once more.
+            living_pods = [pod for pod in pods if not pod.is_deleted]
+            return await self._create(key, living_pods) if living_pods else None
         if existing.is_ours and existing.min_count is not None:
             self._tell_others(key, pods, existing.min_count)
         return None

@@ -25,6 +25,7 @@ class GangPod(msgspec.Struct, frozen=True, kw_only=True):
         gang: The gang as the pod declares it.
         min_count: The minimum as the pod declares it; None where it does not.
         owner: The controller that owns the pod; None without one.
+        is_deleted: It is being deleted.
     """
 
     metadata: ObjectMeta
@@ -33,6 +34,7 @@ class GangPod(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str
     priority_class: str
     owner: OwnerReference | None
+    is_deleted: bool = False
 
 
 def project_gang_pod(raw: bytes) -> GangPod | None:
@@ -58,6 +60,7 @@ def project_gang_pod(raw: bytes) -> GangPod | None:
         scheduler=pod.spec.scheduler_name,
         priority_class=pod.spec.priority_class_name,
         owner=next((owner for owner in metadata.owner_references or () if owner.controller), None),
+        is_deleted=metadata.deletion_timestamp is not None,
     )
 
 

@@ -84,7 +84,7 @@ def test_pods_above_a_quota_count_among_those_of_their_group(
 
 @pytest.mark.parametrize(("is_on", "claims"), [("true", 1), ("false", 4)])
 def test_without_the_gate_each_pod_has_a_claim_of_its_own(is_on: str, claims: int) -> None:
-    """The API server stores no claims of a PodGroup then; the pods shared one, whatever the gate was."""
+    """The API server stores no claims of a PodGroup then."""
     gate = f"DRAWorkloadResourceClaims={is_on}"
     call = ("--snapshot", CLUSTER, "--feature-gates", gate)
 

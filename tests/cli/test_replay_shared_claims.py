@@ -30,7 +30,7 @@ COMING: Sequence[Entry] = (
 
 
 def in_use(document: Document, outcome: str = "") -> int:
-    """Return the number of devices in use at the end, of the first strategy or of what happened."""
+    """Return the number of devices in use at the end, of the first strategy or of the recording."""
     result = document["recorded"]["outcome"] if outcome else document["strategies"][0]
     number: int = result["devices"]["inUse"]
     return number

@@ -184,6 +184,20 @@ def test_a_pod_waits_is_promised_has_and_releases() -> None:
     assert totals(followed) == Totals()
 
 
+def test_the_mirror_of_a_static_pod_counts() -> None:
+    """Its kubelet runs the pod, so that its devices are in use; Kubernetes' ResourceQuotas count it, too."""
+    followed = usage()
+    static = pod(container(gpu=2), nodeName="node")
+    annotations = {"kubernetes.io/config.mirror": "hash"}
+    metadata = msgspec.structs.replace(static.metadata, annotations=annotations)
+    mirror = counted_pod(msgspec.structs.replace(static, metadata=metadata))
+    assert mirror is not None
+
+    followed.replace_pod(("default", "static-node"), mirror)
+
+    assert totals(followed) == Totals(used=2 * ONE)
+
+
 def test_a_pod_above_a_cap_never_gets_through() -> None:
     followed = usage(4, per_request="2")
     put(followed, "large", 3, schedulingGates=GATES)

@@ -92,6 +92,25 @@ async def test_a_start_in_the_middle_creates_and_deletes_what_is_missing() -> No
             )
 
 
+async def test_pods_that_end_get_no_pod_group_again() -> None:
+    """It went with their owner, and was made anew for an owner that is gone."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "ring", "uid": "gone"}
+    async with FakeApiServer() as server:
+        for index in range(2):
+            server.put(PODS, document(f"ring-{index}", owner=owner, is_deleted=True))
+        async with controlling(server):
+            server.put(PODS, volcano_pod())
+            await until(lambda: bool(events(server)))
+            assert groups(server) == []
+
+            server.put(PODS, document("ring-2", minimum="3"))
+            await until(lambda: bool(groups(server)))
+
+        (group,) = groups(server)
+    assert "ownerReferences" not in group["metadata"]
+    assert group["spec"]["schedulingPolicy"]["gang"]["minCount"] == 3
+
+
 async def test_a_pod_group_of_somebody_else_stays_as_it_is() -> None:
     theirs = {"metadata": {"name": ADOPTED, "namespace": "team"}, "spec": {}}
     async with FakeApiServer() as server:
