@@ -350,8 +350,7 @@ class Service:
     async def prebind(self, request: PreBindRequest) -> VerdictAnswer:
         """Write the allocations of a reserved pod, or say that it waits for others of its group."""
         await self._intake.accept_in_turn(request)
-        wait = self.commits.wait_of(request.pod_uid)
-        rejection = await (self._bind(request) if wait is None else wait)
+        rejection = await self._bind(request)
         if isinstance(rejection, StillWaiting):
             return replace(self._answer(Verdict.WAIT), retry_millis=rejection.pause_millis)
         if rejection is not None:
@@ -454,8 +453,9 @@ class Service:
 
     async def _bind(self, request: PreBindRequest) -> Rejection | StillWaiting | None:
         uid = request.pod_uid
-        rejection = self._promises.rejection(uid)
-        if rejection is not None:
+        if self.commits.has_begun(uid):
+            return await self.commits.result(uid)
+        if (rejection := self._promises.rejection(uid)) is not None:
             return rejection
         pod = self._pods.find(uid)
         node = self._state.node(request.node)
@@ -464,7 +464,8 @@ class Service:
             return failed_rejection(Code.POD_UNKNOWN, "the pod has no reservation")
         claims = tuple(self._pods.claims_of(pod))
         if reservation.group is not None:
-            return await self.commits.bind(Member(uid, request.node, claims))
+            self.commits.begin(Member(uid, request.node, claims))
+            return await self.commits.result(uid)
         return await self._binder.bind(uid, node, claims)
 
     # --- pods -------------------------------------------------------------------------------------

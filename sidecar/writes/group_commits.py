@@ -8,7 +8,7 @@ between the calls, too, until its reservation ends.
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -161,28 +161,22 @@ class GroupCommits:
 
     # --- binding ----------------------------------------------------------------------------------
 
-    async def bind(self, member: Member) -> Rejection | StillWaiting | None:
-        """Have the claims of a pod written together with those of its group.
-
-        A further call for the same reservation is about the same wait.
-
-        Returns:
-            The reason why the pod must not be bound now; None if it may be.
-        """
-        uid = member.uid
-        group_uid = self._group_of.get(uid)
-        if uid not in self._places:
-            if group_uid is None:
-                return UNRESERVED
+    def begin(self, member: Member) -> None:
+        """Begin to have the claims of a pod written together with those of its group; `result` has the end."""
+        group_uid = self._group_of.get(member.uid)
+        if group_uid is not None and member.uid not in self._places:
             place = Place(member, self._references[group_uid].namespace)
-            self._places[uid] = place
+            self._places[member.uid] = place
             self._waits.begin(place, self._wait(group_uid, place))
-        return await self._waits.hold(self._places[uid])
 
-    def wait_of(self, uid: str) -> Coroutine[None, None, Rejection | StillWaiting | None] | None:
-        """Return a further call of `bind` for the present reservation of a pod; None before the first."""
+    def has_begun(self, uid: str) -> bool:
+        """Return True if a pod has begun for its present reservation, so that further calls are about that."""
+        return uid in self._places
+
+    async def result(self, uid: str) -> Rejection | StillWaiting | None:
+        """Return the reason why a pod that has begun must not be bound now; None if it may be."""
         place = self._places.get(uid)
-        return None if place is None else self._waits.hold(place)
+        return UNRESERVED if place is None else await self._waits.hold(place)
 
     async def _wait(self, group_uid: str, place: Place) -> None:
         """Take a pod through the barrier, and perhaps its group through the commit."""
