@@ -314,7 +314,7 @@ func topology(group *schedulingapi.PodGroup) string {
 func waiting(pods map[string]*v1.Pod) []*v1.Pod {
 	var waits []*v1.Pod
 	for _, pod := range pods {
-		if pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0 {
+		if isTried(pod) {
 			waits = append(waits, pod)
 		}
 	}
@@ -325,6 +325,11 @@ func waiting(pods map[string]*v1.Pod) []*v1.Pod {
 		return strings.Compare(a.Name, b.Name)
 	})
 	return waits[:min(len(waits), maxMembers)]
+}
+
+// isTried reports whether the scheduler tries a pod without a node.
+func isTried(pod *v1.Pod) bool {
+	return pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0
 }
 
 // filterMember answers from the answer about the group. It asks only in preemption, where victims are put

@@ -234,11 +234,12 @@ func (pl *Drawbridge) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.P
 	return nil
 }
 
-// move takes a pod out of one set, or into the other if it was not there and matters.
+// move takes a pod out of one set, or into the other if it was not there and matters. A nominated pod that the
+// scheduler never tries does not, though the scheduler counts it: whoever may write a status could nominate it.
 func (pl *Drawbridge) move(pod *v1.Pod, from, to sets.Set[types.UID]) {
 	if from.Has(pod.UID) {
 		from.Delete(pod.UID)
-	} else if pl.matters(pod) {
+	} else if pl.matters(pod) && (pod.Spec.NodeName != "" || isTried(pod)) {
 		to.Insert(pod.UID)
 	}
 }

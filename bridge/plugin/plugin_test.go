@@ -501,6 +501,32 @@ func TestADryRunDoesNotAskAboutDevicesOfDriversThatAreNotGiven(t *testing.T) {
 	}
 }
 
+// A nomination is a field of the status, so somebody may have forged it.
+func TestNominatedPodsThatTheSchedulerNeverTriesTakeNothing(t *testing.T) {
+	s := newStory(t)
+	s.fits(true, "n")
+	pod := devicePod("p")
+	s.begin(pod)
+	gated, deleted := devicePod("gated"), devicePod("deleted")
+	gated.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/never"}}
+	deleted.DeletionTimestamp = &metav1.Time{}
+	for _, nominated := range []*v1.Pod{gated, deleted} {
+		s.plugin.AddPod(s.Context(), s.state, pod, podInfo(t, nominated), nil)
+	}
+	s.wants(s.filter(pod, "n"), fwk.Success, "")
+	if asked := s.sidecar.Requests("filter"); len(asked) > 0 {
+		t.Errorf("asked with %v", asked[0].Body)
+	}
+
+	deleted.Spec.NodeName = "n" // It has devices until it is gone.
+	s.plugin.AddPod(s.Context(), s.state, pod, podInfo(t, deleted), nil)
+	s.sidecar.Say("filter", sidecartest.Reply{Body: map[string]any{"fits": true}})
+	s.wants(s.filter(pod, "n"), fwk.Success, "")
+	if body := s.sidecar.Requests("filter")[0].Body; !reflect.DeepEqual(body["added"], []any{"deleted"}) {
+		t.Errorf("asked with %v", body)
+	}
+}
+
 func TestADryRunOfPreemptionAsksWithThePodsThatCameAndWent(t *testing.T) {
 	s := newStory(t)
 	s.verdict("prefilter", "unschedulable", "full")
