@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -17,8 +18,6 @@ type groupMemory struct {
 	last     *groupCycle // Of the last run that was no what-if, until it was learned from.
 	excluded map[types.UID][]string
 	inARow   int // Placements that were turned down since the group was answered otherwise.
-	// evictsAgain is until when no victim is looked for, since it took too long.
-	evictsAgain time.Time
 }
 
 // learn takes note of what other filters turned down in the last run, and reports whether they did.
@@ -48,10 +47,26 @@ func (m *groupMemory) learn() bool {
 func (m *groupMemory) forgive() { m.excluded, m.inARow = nil, 0 }
 
 // groupMemories are those of all groups. Only the scheduler's serial cycle uses them.
-type groupMemories struct{ groups map[types.UID]*groupMemory }
+type groupMemories struct {
+	groups map[types.UID]*groupMemory
+	// rests has until when no victim is looked for, since that took too long, by namespace: for its next group it
+	// would take as long.
+	rests map[string]time.Time
+}
 
 func newGroupMemories() *groupMemories {
-	return &groupMemories{groups: map[types.UID]*groupMemory{}}
+	return &groupMemories{groups: map[types.UID]*groupMemory{}, rests: map[string]time.Time{}}
+}
+
+// rest has no victim looked for, for groups of a namespace, until a time.
+func (m *groupMemories) rest(namespace string, now, until time.Time) {
+	maps.DeleteFunc(m.rests, func(_ string, until time.Time) bool { return !now.Before(until) })
+	m.rests[namespace] = until
+}
+
+// isResting reports whether no victim is looked for now.
+func (m *groupMemories) isResting(namespace string, now time.Time) bool {
+	return now.Before(m.rests[namespace])
 }
 
 // of returns the memory of a group. When there are too many all are forgotten: they save attempts, no more.

@@ -418,7 +418,7 @@ func (pl *Drawbridge) PodGroupPostFilter(ctx context.Context, state fwk.PodGroup
 	if group.verdict == sidecar.Unresolvable || !pl.hasVictims(pods[0]) {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, group.words()...)
 	}
-	if time.Now().Before(memory.evictsAgain) {
+	if pl.groups.isResting(group.reference.Namespace, time.Now()) {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, append(group.words(), tooManyVictims)...)
 	}
 	if pl.preemption, err = pl.beginPreemption(group.reference, pods[0]); err != nil {

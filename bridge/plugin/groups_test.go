@@ -658,7 +658,8 @@ func TestNobodyIsEvictedWhereItIsNotKnownWhoHasToGo(t *testing.T) {
 			if reply.Body["unfinished"] == nil {
 				return
 			}
-			// The next attempts rest, so that others are scheduled meanwhile.
+			// The next attempts rest, so that others are scheduled meanwhile. So does the next group of the namespace.
+			s.group.UID = "next"
 			s.other("low", "a", 0)
 			s.begin()
 			s.says("unschedulable", "none fits", nil)
@@ -716,4 +717,22 @@ func TestVictimsArePutBackForSecondsAtMost(t *testing.T) {
 
 	s.wants(s.plugin.Filter(s.Context(), state, s.members[0], s.node("a")), fwk.Error, tooManyVictims)
 	s.wants(s.plugin.RemovePod(s.Context(), state, s.members[0], podInfo(t, lower), nil), fwk.Error, tooManyVictims)
+}
+
+func TestGroupsOfOtherNamespacesDoNotRest(t *testing.T) {
+	memories, now := newGroupMemories(), time.Unix(1_800_000_000, 0)
+	memories.rest("over", now.Add(-time.Hour), now)
+	memories.rest("ns", now, now.Add(time.Minute))
+
+	for namespace, want := range map[string]bool{"ns": true, "other": false, "over": false} {
+		if is := memories.isResting(namespace, now); is != want {
+			t.Errorf("%s rests: %t", namespace, is)
+		}
+	}
+	if memories.isResting("ns", now.Add(time.Minute)) {
+		t.Error("it rests for ever")
+	}
+	if len(memories.rests) != 1 {
+		t.Errorf("remembers %v", memories.rests)
+	}
 }

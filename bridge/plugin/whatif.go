@@ -18,9 +18,10 @@ const (
 	// maxRemoved bounds a request; the sidecar reads 32 MiB.
 	maxRemoved = 100_000
 	// maxWhatIfs is how long victims are put back one after the other, of which the framework's own part takes a while
-	// for hundreds of members, too: nothing else is scheduled meanwhile.
-	maxWhatIfs = 4 * time.Second
-	// restAfterWhatIfs is for how many times as long nobody is evicted for a group once that was not enough.
+	// for hundreds of members, too: nothing else is scheduled meanwhile. Twice what 256 members and 400 victims took
+	// on a busy machine.
+	maxWhatIfs = 8 * time.Second
+	// restAfterWhatIfs is for how many times as long nobody is evicted for groups of a namespace once that was not enough.
 	restAfterWhatIfs = 20
 	minRest          = 10 * time.Second
 
@@ -179,7 +180,8 @@ func (pl *Drawbridge) filterWhatIf(ctx context.Context, cycle *cycle) *fwk.Statu
 	status, isKnown := pl.pinnedStatus(ctx, &request)
 	if took := time.Since(made.began); !isKnown || took > maxWhatIfs {
 		status = fwk.NewStatus(fwk.Error, tooManyVictims)
-		pl.groups.of(request.Group.UID).evictsAgain = time.Now().Add(max(minRest, restAfterWhatIfs*took))
+		now := time.Now()
+		pl.groups.rest(request.Group.Namespace, now, now.Add(max(minRest, restAfterWhatIfs*took)))
 	}
 	if status.Code() == fwk.Error {
 		made.ended = status
