@@ -180,7 +180,7 @@ chaos: setup ## schedules of the allocation protocol, faults that are planted in
 	  $(patsubst %,e2e/test_bridge_%.py,until_full many_nodes waiting) \
 	  e2e/test_placement_of_pods.py e2e/test_quota_bridge.py e2e/test_quota_bridge_killed.py e2e/test_quota_gates.py \
 	  e2e/test_group_bridge.py e2e/test_group_commit_bridge.py e2e/test_group_starvation.py e2e/test_group_adopted.py \
-	  e2e/test_group_gangs.py e2e/test_group_jobs.py)
+	  e2e/test_group_gangs.py e2e/test_group_jobs.py e2e/test_group_attacks.py)
 
 .PHONY: rehearsal
 rehearsal: setup ## a cluster of 41 nodes moves to DRA by the runbooks of a plan, checked by a program without our code; half an hour at most
