@@ -79,7 +79,38 @@ def test_a_whole_device_of_a_node_for_shares_is_never_moved(tmp_path: Path) -> N
     for text in (result.stdout, *pages):
         assert "its pods run, and after their move no node" in " ".join(text.split())
     for path in sorted((tmp_path / "plan").glob("wave-*/switch.sh")):
-        assert "rank" not in path.read_text()
+        commands = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+        assert [line for line in commands if "rank" in line] == []
+
+
+def test_devices_of_a_held_node_are_not_called_missing(tmp_path: Path) -> None:
+    """The node has room for the pod, and takes none, since it is held."""
+    nodes = [entry for entry in cluster({GPU: "1"}) if entry["metadata"]["name"] != "hami-2"]
+
+    plan = planned(tmp_path, nodes, "--wave-nodes", 5)
+
+    expected = (
+        "1 pod has no devices: 1 of Deployment/llm/chat; held nodes do not count here, though they may have devices for such "
+        "pods: hami-1 "
+        "(pods of Deployment/llm/rank run on it, and after their move no node would serve them)"
+    )
+    assert held_objects(plan)["Node//hami-0"] == f"while draining this node only, {expected}"
+    fixes = {entry["object"]: entry["fix"] for entry in plan["held"]}
+    assert fixes["Node//hami-0"].startswith("solve what holds hami-1, or free devices")
+    (note,) = [text for text in plan["waves"][0]["notes"] if text.startswith("no larger")]
+    assert note == f"no larger: while draining gpu-0, gpu-1, hami-0, {expected}"
+
+
+def test_a_node_without_room_is_not_named_for_being_held(tmp_path: Path) -> None:
+    full = cluster({GPU: "1"})
+    full = [entry for entry in full if entry["metadata"]["name"] != "hami-2"]
+    full += workload(
+        "more", {GPU: "1", "nvidia.com/gpumem": "40960"}, ["hami-1"] * 2, namespace="llm"
+    )
+
+    plan = planned(tmp_path, full, "--wave-nodes", 5)
+
+    assert "held nodes" not in held_objects(plan)["Node//hami-0"]
 
 
 def test_a_share_of_a_node_for_shares_moves(tmp_path: Path) -> None:

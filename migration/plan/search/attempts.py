@@ -30,6 +30,7 @@ from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.rivals import (
     OPT_IN_FIRST,
     pods_obstacle,
+    with_closed_nodes,
     with_rivals,
 )
 from migration.plan.search.stage_allocator import drivers_with_fewer_free, free_shortage
@@ -163,7 +164,7 @@ class WaveSearch:
             if single is not None:
                 return single
         if len(attempt.nodes) < most_nodes:
-            obstacles = (with_rivals(self._placer, moment, entry) for entry in met.values())
+            obstacles = (self._explained(moment, entry) for entry in met.values())
             attempt = msgspec.structs.replace(attempt, obstacles=tuple(obstacles))
         return attempt
 
@@ -306,8 +307,12 @@ class WaveSearch:
         return self.explained(moment) if self._try(moment, (node,), share) is None else None
 
     def explained(self, moment: Moment) -> Obstacle | None:
-        """Return the last obstacle with the pods in the place of others; None without one."""
-        return self.obstacle and with_rivals(self._placer, moment, self.obstacle)
+        """Return the last obstacle with the pods in the place of others, and with held nodes; None without one."""
+        return self.obstacle and self._explained(moment, self.obstacle)
+
+    def _explained(self, moment: Moment, obstacle: Obstacle) -> Obstacle:
+        explained = with_rivals(self._placer, moment, obstacle)
+        return with_closed_nodes(self._placer, moment, explained)
 
     def explain_namespace(self, moment: Moment, name: str) -> Obstacle | None:
         """Return the obstacle to a wave that opts in one namespace; None if it has no nodes, or if that fits.

@@ -221,6 +221,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         awaited: Namespace to the nodes that it waits for before it is opted in as a whole.
         idle: The workloads that start pods later.
         staying: Workload to the nodes of its pods without claims yet that stay with their device plugin.
+        closed_reasons: Node that is held and takes no pods to the reason.
     """
 
     stage: Stage
@@ -234,6 +235,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     awaited: Mapping[str, Sequence[AwaitedNodes]] = {}
     idle: tuple[IdleWorkload, ...] = ()
     staying: Mapping[str, Collection[str]] = {}
+    closed_reasons: Mapping[str, str] = {}
 
     def awaiting(self, part: Part, nodes: frozenset[str]) -> tuple[AwaitedNodes, ...]:
         """Return the nodes that a part has to wait for, though some nodes are switched as well."""

@@ -1,7 +1,7 @@
-"""Pods without devices at a moment, and the pods that wait today and have devices in their place. Pure."""
+"""Pods without devices at a moment, the pods that wait today and have devices in their place, and held nodes with some. Pure."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -17,6 +17,9 @@ _FREE_DEVICES: Final = (
     "from a new snapshot"
 )
 _LEFT_WITH_KEYS: Final = "device keys on a node without a device plugin"
+_CLOSED: Final = "{}; held nodes do not count here, though they may have devices for such pods: {}"
+_ON_CLOSED: Final = "{} ({})"
+_OPEN_FIRST: Final = "solve what holds {}, or {}"
 OPT_IN_FIRST: Final = (
     "solve what holds its namespace, so that it is opted in with this node at the latest, or keep the "
     "DaemonSet from this node; then plan again from a new snapshot"
@@ -95,6 +98,42 @@ def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
         return obstacle
     problem = f"{obstacle.problem}, while pods that wait today have some: {_by_workload(rivals)}"
     return msgspec.structs.replace(obstacle, problem=problem, missing=frozenset())
+
+
+def with_closed_nodes(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
+    """Return an obstacle with the held nodes that would have devices for its pods, if they took any.
+
+    Args:
+        placer: Places the pods.
+        moment: The moment at which the obstacle was met.
+    """
+    stage, before = obstacle.stage, obstacle.before
+    closed = moment.closed_reasons.keys() - (stage.draining if stage is not None else frozenset())
+    if stage is None or before is None or not closed:
+        return obstacle
+    missing = missing_pods(placer, moment, stage, placer.place(stage, before))
+    opened = msgspec.structs.replace(stage, closed=stage.closed - closed)
+    placement = placer.place(opened, before)
+    if len(missing_pods(placer, moment, opened, placement)) >= len(missing):
+        return obstacle
+    nodes = sorted(
+        {node for key, node in placement.nodes.items() if node != before.nodes.get(key)} & closed
+    )
+    texts = _by_reason({name: moment.closed_reasons[name] for name in nodes})
+    return msgspec.structs.replace(
+        obstacle,
+        problem=_CLOSED.format(obstacle.problem, texts),
+        fix=_OPEN_FIRST.format(join_names(nodes), obstacle.fix),
+        missing=frozenset(),
+    )
+
+
+def _by_reason(reasons: Mapping[str, str]) -> str:
+    """Return nodes with their reasons, those with the same one together."""
+    nodes: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        nodes.setdefault(reason, []).append(name)
+    return "; ".join(_ON_CLOSED.format(join_names(own), reason) for reason, own in nodes.items())
 
 
 def _staying_nodes(

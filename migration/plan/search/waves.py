@@ -39,6 +39,7 @@ from migration.plan.search.stage import PodKey, Stage, switched_labels
 from migration.plan.search.unmovable import (
     Unmovable,
     bound_workloads,
+    closed_reasons,
     deselected_workloads,
     held_unmovable,
     held_without_claims,
@@ -158,7 +159,10 @@ class Planner:
             self._divisible,
             partial=self._partial,
         )
-        begin = self._begin(stage, candidates, parts)
+        begin = msgspec.structs.replace(
+            self._begin(stage, candidates, parts),
+            closed_reasons=closed_reasons(stage, self._closed_nodes(), unmovable_held),
+        )
         self._losses = NodeLosses.today(self._placer, begin, self._policies[0].spare_nodes)
         next_pods = find_next_pods(
             *(self._placer, self._workloads, self._starting, begin.stage, begin.placement)
