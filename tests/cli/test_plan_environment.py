@@ -505,6 +505,8 @@ def test_what_an_autoscaler_does_with_native_pods_is_reported_where_there_are_no
 
     notes = [note for wave in plan["waves"] for note in wave["notes"]]
     told = {Topic.SEES_CLAIMS: False, Topic.EXTENDED_RESOURCES: True, Topic.NATIVE: True}
+    assert statements_about(component, Topic.SEES_CLAIMS)
+    assert statements_about(component, Topic.EXTENDED_RESOURCES)
     for topic, is_told in told.items():
         for statement in statements_about(component, topic):
             start = f"{statement.sentence} [{statement.source}]: "
@@ -526,6 +528,8 @@ def test_what_an_autoscaler_does_with_claims_is_reported_once(
     plan = planned(tmp_path, [*nodes, PLUGIN], "--wave-nodes", 1)
 
     first, second = plan["waves"]
+    assert statements_about(component, Topic.SEES_CLAIMS)
+    assert statements_about(component, Topic.SCALE_FROM_ZERO)
     for statement in statements_about(component, Topic.SEES_CLAIMS, Topic.SCALE_FROM_ZERO):
         note = f"{statement.sentence} [{statement.source}]: "
         # The labels of pools belong to clouds and to Karpenter.

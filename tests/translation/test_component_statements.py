@@ -52,6 +52,18 @@ def test_the_cluster_autoscaler_sees_claims_from_1_35_on() -> None:
     assert "only with --enable-dynamic-resource-allocation" in texts["1.34"]
 
 
+def test_each_autoscaler_has_statements_of_claims_and_of_extended_resources() -> None:
+    topics = (Topic.SEES_CLAIMS, Topic.SCALE_FROM_ZERO, Topic.EXTENDED_RESOURCES)
+    lacking = [
+        (component, topic)
+        for component in (Component.CLUSTER_AUTOSCALER, Component.KARPENTER)
+        for topic in topics
+        if not statements_about(component, topic)
+    ]
+
+    assert lacking == []
+
+
 def test_kueue_reads_templates_of_jobs_and_pods_of_the_others() -> None:
     kinds = ("Job", "JobSet", "RayJob", "Deployment", "StatefulSet", "Pod", "LeaderWorkerSet", "")
 
@@ -59,7 +71,8 @@ def test_kueue_reads_templates_of_jobs_and_pods_of_the_others() -> None:
 
 
 def test_assess_says_what_native_costs_in_the_words_of_the_table() -> None:
-    assert {Component.KUBERNETES, Component.KARPENTER, Component.KUEUE} == {
+    autoscalers = {Component.CLUSTER_AUTOSCALER, Component.KARPENTER}
+    assert {Component.KUBERNETES, *autoscalers, Component.KUEUE} == {
         statement.component for statement in NATIVE_COSTS
     }
     text = assess_text.native_costs(frozenset(Component))

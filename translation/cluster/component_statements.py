@@ -115,6 +115,12 @@ _CA: Final = (
          Evidence.THREAD),
     _Row(Topic.SCALE_FROM_ZERO, "1.35 and later", "scales no group without nodes up for claims",
          "kubernetes/autoscaler issue 10277 (open in 2026-09)", "externalgrpc", Evidence.THREAD),
+    _Row(Topic.EXTENDED_RESOURCES, "1.35 and later", "takes a pod with an extended resource that a DeviceClass maps for one "
+         "with a claim, so it adds nodes for it as it does for claims, where the feature gate DRAExtendedResource is on",
+         "kubernetes/autoscaler cluster-autoscaler-1.36.1, simulator/dynamicresources/snapshot/snapshot_class_resolver.go:32-44"),
+    _Row(Topic.EXTENDED_RESOURCES, "1.34", "does not know that a DeviceClass maps an extended resource, so it adds no node "
+         "for it that has the devices by DRA alone",
+         "kubernetes/autoscaler cluster-autoscaler-1.34.0, simulator/dynamicresources/snapshot (without a class resolver)"),
     _Row(Topic.PREEMPTION, "1.35 and later", "does not support a pod with claims and a PriorityClass of "
          "PreemptLowerPriority, the default", "kubernetes/autoscaler issue 7683", "", Evidence.THREAD),
     _Row(Topic.UTILISATION, "1.35 and later", "takes the share of devices that are allocated for utilisation, so eight "
@@ -202,6 +208,7 @@ NATIVE_COSTS: Final = tuple(
     statement
     for component, topic in (
         (Component.KUBERNETES, Topic.NATIVE),
+        (Component.CLUSTER_AUTOSCALER, Topic.EXTENDED_RESOURCES),
         (Component.KARPENTER, Topic.EXTENDED_RESOURCES),
         (Component.KARPENTER, Topic.NATIVE),
         (Component.KUEUE, Topic.EXTENDED_RESOURCES),

@@ -19,6 +19,10 @@ _ACTIONS: Final[Mapping[tuple[Component, Topic], str]] = {
     (Component.CLUSTER_AUTOSCALER, Topic.SCALE_FROM_ZERO): (
         "keep a healthy node with the DRA driver in each of its groups, as their least size"
     ),
+    (Component.CLUSTER_AUTOSCALER, Topic.EXTENDED_RESOURCES): (
+        "keep a healthy node with the DRA driver in each of its groups, as their least size, since it brings none for such pods "
+        "to a group without nodes"
+    ),
     (Component.KARPENTER, Topic.SEES_CLAIMS): _KEEP_NODES,
     (Component.KARPENTER, Topic.SCALE_FROM_ZERO): _KEEP_NODES,
     (Component.KARPENTER, Topic.EXTENDED_RESOURCES): _KEEP_NODES,
