@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from allocator.declarations.pod_group import PodGroup
+from answers.model.snapshot_kinds import KINDS
 from answers.model.unread import unread_notes
 from answers.model.views import decode_object
 from cli.__main__ import main
@@ -353,6 +354,34 @@ async def test_nothing_is_verified_without_what_it_depends_on(
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"allocations cannot be verified without {plural}" in result.stderr
+
+
+@pytest.mark.parametrize("refused", ["", "with the group", "without the group"])
+async def test_a_node_of_koordinator_and_a_driver_fails_a_live_verification(
+    refused: str, server: FakeApiServer, tmp_path: Path
+) -> None:
+    """Its Device objects were not read from a cluster, so `verify.sh` said that all was right."""
+    server.put(NODES, {"metadata": {"name": "gpu-0"}, "status": {"allocatable": {"cpu": "8"}}})
+    driver = "hami-core-gpu.project-hami.io"
+    pool = {"name": "gpu-0", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver, "nodeName": "gpu-0", "pool": pool, "devices": [{"name": "gpu-0"}]}
+    server.put(RESOURCE_SLICES, {"metadata": {"name": "s"}, "spec": spec})
+    card = {"type": "gpu", "id": "GPU-0", "resources": {"koordinator.sh/gpu-memory": "40Gi"}}
+    server.put(KINDS["Device"], {"metadata": {"name": "gpu-0"}, "spec": {"devices": [card]}})
+    group = "scheduling.koordinator.sh"
+    if refused:
+        server.fail(403, times=9, matches=lambda call: call.path.endswith("v1alpha1/devices"))
+        status = 404 if refused == "without the group" else 403
+        server.fail(status, times=9, matches=lambda call: call.path == f"/apis/{group}")
+
+    result = await asyncio.to_thread(
+        drawbridge,
+        *("verify", "--live", "--context", "here", "--kubeconfig", kubeconfig_of(server, tmp_path)),
+    )
+
+    assert (0 if refused else 1) == result.exit_code, result.stderr
+    assert ("Node/gpu-0: a legacy system" in result.stdout) is not bool(refused)
+    assert ("devices cannot be read" in result.stderr) is (refused == "with the group")
 
 
 async def test_a_write_that_is_refused_says_what_was_done_before(

@@ -220,7 +220,10 @@ def verify(
         raise click.UsageError("--webhook requires a live cluster: no snapshot has webhooks.")
     if not questions:
         find_doubled = partial(
-            find_doubled_nodes, profile_directory=profile_directory, settings=settings
+            find_doubled_nodes,
+            flags=cluster_flags,
+            profile_directory=profile_directory,
+            settings=settings,
         )
         _verify_allocations(cluster_flags, features, audit_log, find_doubled, output)
     flags = DocumentFlags(
