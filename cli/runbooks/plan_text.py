@@ -7,6 +7,7 @@ from cli.output.layout import Row, drop_repeated_labels, fit_names, format_rows,
 from findings.text import count_text, join_names, printable, reference_text
 from migration.cluster.remaining import remaining_texts
 from migration.plan.facts.environment import stopped_texts
+from migration.plan.facts.kept_away import returning_texts
 from migration.plan.model.plan import Held, Plan, Wave
 
 _NAMES: Final = ("NODES", "NAMESPACES")
@@ -46,6 +47,7 @@ def format_plan(plan: Plan, width: int, table_width: int = 0) -> str:
         for note, waves in waves_of.items()
     ]
     rows += [Row(label="stops", text=text) for text in stopped_texts(plan)]
+    rows += [Row(label="beware", text=text) for text in returning_texts(plan)]
     rows += [Row(label="kept", text=text) for text in remaining_texts(plan.remaining)]
     rows += _held_rows(plan.held)
     if not plan.waves:

@@ -31,6 +31,7 @@ from cli.runbooks.wave_runbook import (
 from findings.text import count_text, join_names, printable, reference_text
 from migration.cluster.remaining import remaining_texts
 from migration.plan.facts.environment import in_repository, stopped_texts
+from migration.plan.facts.kept_away import returning_texts
 from migration.plan.facts.vendors import NVIDIA, unmap_command
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import Plan, Wave
@@ -226,7 +227,7 @@ def _readme_kinds(plan: Plan) -> Iterator[str]:
 
 def _readme_start(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
     """Yield the steps before the first wave, and the remains of them."""
-    yield from map(_cell, stopped_texts(plan))
+    yield from map(_cell, (*stopped_texts(plan), *returning_texts(plan)))
     if any(wave.opted_in for wave in plan.waves):
         settings = f", with what `{SETTINGS}` says" if SETTINGS in inputs else ""
         yield f"First install Drawbridge in mode `OptIn`{settings}: `prepare.sh` stops until its webhook is called."
@@ -368,7 +369,7 @@ def _prepare(plan: Plan) -> Iterator[str]:
         yield "# Stops unless the webhook is called: without it no pod would ever get claims."
         yield "drawbridge verify --live --webhook"
         yield ""
-    for note in (*plan.early_rollouts, *stopped_texts(plan)):
+    for note in (*plan.early_rollouts, *stopped_texts(plan), *returning_texts(plan)):
         yield f"echo {quoted(f'note: {printable(note)}')}"
     yield from _stopped_preparation(plan)
     yield from label_lines(plan)

@@ -26,7 +26,7 @@ from testing.migration import (
     plugin_node,
     workload,
 )
-from testing.plan import changes, checks_before, document, held_objects
+from testing.plan import call, changes, checks_before, document, held_objects
 from translation.cluster.component_statements import Component, Topic, statements_about
 
 Objects = Sequence[Mapping[str, Any]]
@@ -263,6 +263,26 @@ def test_what_gitops_would_take_back_is_named(
         text = (tmp_path / "plan" / file).read_text()
         assert ("stops wave 1, since Argo CD or Flux would take" in text) is is_stopped
         assert ("Namespace/team, ResourceQuota/team/gpus back" in text) is is_stopped
+
+
+@pytest.mark.parametrize(
+    ("metadata", "manager", "state"), MANAGED, ids=lambda value: str(value)[:60]
+)
+def test_the_first_page_names_a_plugin_that_gitops_would_bring_back(
+    tmp_path: Path, metadata: Mapping[str, Any], manager: str, state: str
+) -> None:
+    """One note among those of the first wave told of it, and not that the plugin comes to switched nodes."""
+    plugin = daemon_set("nvidia-device-plugin")
+    plugin["metadata"] |= metadata
+    cluster = [plugin_node("gpu-0"), plugin]
+    text = f"{manager} would take back that prepare.sh keeps DaemonSet/kube-system/nvidia-device-plugin from switched nodes, "
+
+    result = call(tmp_path, cluster)
+
+    pages = [(tmp_path / "plan" / name).read_text() for name in ("README.md", "prepare.sh")]
+    assert {state == "failed"} == {text in page for page in pages}
+    assert ("  beware" in result.stdout) is (state == "failed")
+    assert "  beware" not in call(tmp_path, cluster, "--format", "kustomize", folder="k").stdout
 
 
 BOTH_SIDES: Final = device_quota({"name": GPU})

@@ -7,7 +7,7 @@ Sources: koordinator-sh/koordinator pkg/koordlet/statesinformer (koordlet has no
 kubernetes-sigs/dra-driver-nvidia-gpu (no device plugin beside it).
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from kube.api.workloads import DAEMON_SET
@@ -15,6 +15,7 @@ from kube.manifests.source import SourceObject
 from migration.cluster.evidence import list_at, mapping_at
 from migration.cluster.node_devices import Source
 from migration.plan.facts.device_plugins import DevicePlugins, is_owned_plugin
+from migration.plan.facts.environment import KUSTOMIZE, REVERTING, in_repository
 from migration.plan.facts.vendors import (
     NVIDIA,
     OPERATOR_PREFIX,
@@ -23,7 +24,7 @@ from migration.plan.facts.vendors import (
     is_managed,
     plugin_vendor,
 )
-from migration.plan.model.plan import PlannedNode, PluginDaemonSet, is_name, is_namespace
+from migration.plan.model.plan import Plan, PlannedNode, PluginDaemonSet, is_name, is_namespace
 
 
 def kept_away(
@@ -123,3 +124,13 @@ def _excludes(term: Mapping[str, Any], label: str) -> bool:
         if operator == "In" and not is_listed:
             return True
     return False
+
+
+def returning_texts(plan: Plan) -> Iterator[str]:
+    """Yield a sentence on each DaemonSet that a manager of objects would bring back to switched nodes."""
+    for plugin in plan.plugins:
+        place = DAEMON_SET, plugin.namespace, plugin.name
+        manager = plan.managed.get("/".join(place))
+        if manager in REVERTING and not in_repository(plan, *place):
+            text = f"{manager} would take back that prepare.sh keeps {'/'.join(place)} from switched nodes"
+            yield f"{text}, where it hands out devices beside the DRA driver: before the first wave plan again with --format {KUSTOMIZE}."
