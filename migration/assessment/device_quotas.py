@@ -116,28 +116,50 @@ class _Ledger:
         ledger = self.budgets.ledger
         return () if ledger is None else ledger.excesses(charges, also=also)
 
-    def stop_of(self, pod: Pod, others: int = 0) -> _Stop | None:
+    def stop_of(
+        self, pod: Pod, others: int = 0, changes: Mapping[Account, int] = {}
+    ) -> _Stop | None:
         """Return the reason that a pod does not get through; None if it does.
 
         Args:
             pod: The pod.
             others: The number of pods like it that got through before it, and are not charged.
+            changes: The changes of what is charged today, in nano-units.
         """
         findings = self.budgets.find_excesses(pod)
         final = [entry for entry in findings if entry.code is not Code.DEVICE_QUOTA_FULL]
         if final:
             return _Stop(final[0].code, final[0].detail)
         charges = self.charges(pod)
-        also = {account: amount * others for account, amount in charges.items()}
+        also = {
+            account: amount * others + changes.get(account, 0)
+            for account, amount in charges.items()
+        }
         excess = next(iter(self.excesses(charges, also)), None)
         return None if excess is None else _Stop(Code.DEVICE_QUOTA_FULL, excess.message)
 
-    def count_passing(self, pod: Pod, most: int) -> int:
+    def count_passing(self, pod: Pod, most: int, changes: Mapping[Account, int] = {}) -> int:
         """Return the number of pods like this one, up to a number, that get through one after the other."""
-        if self.stop_of(pod) is not None:
+        if self.stop_of(pod, changes=changes) is not None:
             return 0
-        fitting = (self.left(account) // amount for account, amount in self.charges(pod).items())
+        fitting = (
+            (self.left(account) - changes.get(account, 0)) // amount
+            for account, amount in self.charges(pod).items()
+        )
         return min([most, *fitting])
+
+    def changes_of(self, entries: Iterable[_Pods]) -> Counter[Account]:
+        """Return the changes of the charges once the running pods of some workloads have claims, in nano-units."""
+        changes: Counter[Account] = Counter()
+        for entry in entries:
+            pod = next(build_pods(entry.workload), None) if entry.running else None
+            charges = self.charges(pod) if pod is not None else {}
+            changes.update(
+                {account: amount * len(entry.running) for account, amount in charges.items()}
+            )
+            for name in entry.running:
+                changes.subtract(self.budgets.released_charges(name))
+        return changes
 
     def final_stop(self, pod: Pod) -> Finding | None:
         """Return the reason that a pod never gets through; None if it may."""
@@ -167,10 +189,11 @@ def check_stopped_pods(
     """
     if not state.quotas:
         return
-    moving: dict[str, list[_Pods]] = {}
-    for entry in _moving(workloads, state):
-        if entry.workload.key.namespace not in opted_in:
-            moving.setdefault(entry.workload.key.namespace, []).append(entry)
+    moving = {
+        namespace: own
+        for namespace, own in _by_namespace(_moving(workloads, state)).items()
+        if namespace not in opted_in
+    }
     ledger = _Ledger([entry for own in moving.values() for entry in own], state)
     changes: Counter[Account] = Counter()
     for _, own in sorted(moving.items()):
@@ -196,6 +219,13 @@ def _moving(workloads: Iterable[AssessedWorkload], state: ClusterState) -> Itera
     for workload in workloads:
         if workload.result is not None and workload.outcome is not Outcome.NATIVE:
             yield _with_running(workload, state)
+
+
+def _by_namespace(entries: Iterable[_Pods]) -> dict[str, list[_Pods]]:
+    by_namespace: dict[str, list[_Pods]] = {}
+    for entry in entries:
+        by_namespace.setdefault(entry.workload.key.namespace, []).append(entry)
+    return by_namespace
 
 
 def _with_running(workload: AssessedWorkload, state: ClusterState) -> _Pods:
@@ -335,8 +365,12 @@ def find_quota_notes(
     ledger = _Ledger(entries, msgspec.structs.replace(state, claims=claims))
     moving = [entry for entry in _moving(workloads, state) if entry.reference not in stopped]
     opted_in = _opted_in(state)
-    starting = [entry.workload for entry in moving if entry.workload.key.namespace not in opted_in]
-    later = tuple(_stopped_later(ledger, starting))
+    later = tuple(
+        blocker
+        for namespace, own in _by_namespace(moving).items()
+        if namespace not in opted_in
+        for blocker in _stopped_later(ledger, own)
+    )
     references = {*stopped, *(name for blocker in later for name in blocker.objects)}
     return QuotaNotes(
         later=later,
@@ -357,15 +391,16 @@ def _opted_in(state: ClusterState) -> frozenset[str]:
     )
 
 
-def _stopped_later(ledger: _Ledger, workloads: Iterable[AssessedWorkload]) -> Iterator[Blocker]:
-    """Yield the workloads without pods that find less room with claims than with keys once they are started."""
-    for workload in workloads:
+def _stopped_later(ledger: _Ledger, entries: Sequence[_Pods]) -> Iterator[Blocker]:
+    """Yield the workloads of a namespace without pods that find less room with claims than with keys once they are started."""
+    changes = ledger.changes_of(entries)
+    for workload, _ in entries:
         number = 0 if workload.members else pods_to_start(workload, 0)
         pod = next(build_pods(msgspec.structs.replace(workload, pods=1)), None) if number else None
         if pod is None:
             continue
-        passing = ledger.count_passing(pod, number)
-        stop = ledger.stop_of(pod, passing)
+        passing = ledger.count_passing(pod, number, changes)
+        stop = ledger.stop_of(pod, passing, changes)
         today = _with_keys(workload, pod)
         left_today = number - ledger.count_passing(today, number) if today is not None else 0
         stopped = number - passing

@@ -396,6 +396,26 @@ def test_work_of_several_pods_is_noted_if_claims_stop_some(
 
 
 @pytest.mark.parametrize(
+    ("running", "is_told"), [(percent(50), True), (percent(20), False), (SHARE, False)]
+)
+def test_work_that_starts_later_is_noted_beside_claims_of_pods_that_run(
+    tmp_path: Path, running: Mapping[str, str], *, is_told: bool
+) -> None:
+    """These count for nothing with their keys, and the claims of both are above the quota."""
+    pods = workload("web", running, ["hami-0"])
+    objects = [*hami_nodes(), *team(*pods, *started_later("Job", percent(50)))]
+    objects.append(device_quota(limits=[memory("30000Mi")]))
+
+    plan = planned(tmp_path, objects)
+    blockers, notes = assessed(tmp_path, objects)
+
+    assert ({}, False) == (blockers, TEAM in held_objects(plan))
+    text = "once resumed, its pods would be stopped with claims, and not with their keys: "
+    assert is_told is any(note.startswith(f"Job/team/next: {text}") for note in notes_of(plan))
+    assert is_told is notes.get("Job/team/next", "").startswith(text)
+
+
+@pytest.mark.parametrize(
     ("most", "replicas", "is_told"), [("2", 2, True), ("3", 2, False), ("4", 4, False)]
 )
 def test_a_rollout_that_finds_its_device_quota_full_is_noted(
