@@ -8,7 +8,7 @@ from cli.runbooks.shell import command, comment, quoted
 from findings.text import reference_text
 from migration.cluster.evidence import mapping_at
 from migration.plan.facts.environment import in_repository
-from migration.plan.facts.vendors import driver_label
+from migration.plan.facts.vendors import KOORDLET, driver_label
 from migration.plan.model.plan import Plan, PlannedDaemonSet, PlannedNode, PluginDaemonSet, Wave
 
 DELETE_TIMEOUT: Final = "10m"
@@ -143,3 +143,6 @@ def plugin_lines(plugin: PluginDaemonSet) -> Iterator[str]:
     yield "# it until the migration is over; if it has been upgraded, run this script again at once. Do not set it in values that"
     yield "# are for other DaemonSets, too: with those of NVIDIA's chart, switched nodes lose the labels of GPU feature discovery."
     yield change_command(f"daemonset/{plugin.name}", plugin.namespace, [change])
+    if KOORDLET in plugin.name:
+        yield "# Where it has come back to switched nodes, it has registered their GPUs again."
+        yield from (command("forget_switched", label) for label in plugin.labels)

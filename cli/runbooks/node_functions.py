@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from cli.runbooks.hami_functions import HAMI_FUNCTIONS
+from cli.runbooks.scheduler_functions import HAMI_FUNCTIONS, KOORDINATOR_FUNCTIONS
 
 NODE_FUNCTIONS: Final = (
     r"""
@@ -96,5 +96,6 @@ wait_for_offer() {
 }
 """
     + HAMI_FUNCTIONS
+    + KOORDINATOR_FUNCTIONS
 )
 """The text of the functions; the script sets `offer_seconds` and `fewer_seconds`."""

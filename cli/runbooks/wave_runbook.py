@@ -38,7 +38,6 @@ from migration.plan.model.plan import (
 )
 from migration.wave.steps import Step, StepKind
 
-KOORDINATOR_DEVICES: Final = "devices.scheduling.koordinator.sh"
 DRAIN_TIMEOUT: Final = "30m"
 NODE_TIMEOUT: Final = "10m"
 QUOTA_TIMEOUT: Final = "2m"
@@ -427,11 +426,8 @@ def _published_lines(node: PlannedNode, verify: str) -> Iterator[str]:
     flags = (f"--node={node.name}", *expected, *resources, f"--wait={NODE_TIMEOUT}")
     yield f"{verify} {command(*flags)}"
     if node.source == Source.KOORDINATOR:
-        yield "# koordlet has left the node with its label; what it registered would stay, and be allocated."
-        yield command(
-            *("kubectl", "delete", KOORDINATOR_DEVICES, node.name, "--ignore-not-found"),
-            f"--timeout={DELETE_TIMEOUT}",
-        )
+        yield "# koordlet leaves the node with its label; what it registered would stay, and be allocated."
+        yield command("forget_registered", node.name)
     if node.source == Source.HAMI:
         yield "# HAMi's scheduler may count the GPUs again while the plugin's annotation is there."
         yield command("forget_register", node.name)

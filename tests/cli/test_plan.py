@@ -710,9 +710,7 @@ def test_what_koordinator_registered_goes_with_its_agent(tmp_path: Path) -> None
     gpu = {"type": "gpu", "id": "GPU-0", "resources": {"koordinator.sh/gpu-memory": "40Gi"}}
     registered = api_object("Device", "koord-0", spec={"devices": [gpu]})
     planned(tmp_path, [node("koord-0", {}, {}, {}), registered, *FLEET[2:4]])
-    delete = (
-        "kubectl delete devices.scheduling.koordinator.sh koord-0 --ignore-not-found --timeout=10m"
-    )
+    delete = "forget_registered koord-0"
 
     switch = commands(script(tmp_path, "switch"))
 

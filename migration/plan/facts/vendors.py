@@ -26,6 +26,7 @@ from migration.plan.model.plan import Wave
 NVIDIA: Final = "gpu.nvidia.com"
 HAMI_DRIVER: Final = "hami-core-gpu.project-hami.io"
 TPU_DRIVER: Final = "tpu.google.com"
+KOORDLET: Final = "koordlet"
 COMPANIONS: Final = {NVIDIA: ("compute-domain.nvidia.com",)}
 """DRA driver to those that run in the same pods, and leave a node with it. Source: kubernetes-sigs/dra-driver-nvidia-gpu
 deployments/helm."""
@@ -310,7 +311,7 @@ def _images(source: SourceObject) -> list[str]:
 
 def is_koordlet(source: SourceObject) -> bool:
     """Return True if a DaemonSet is Koordinator's agent, by its name or an image."""
-    return any("koordlet" in text for text in (source.name, *_images(source)))
+    return any(KOORDLET in text for text in (source.name, *_images(source)))
 
 
 def is_managed(source: SourceObject) -> bool:

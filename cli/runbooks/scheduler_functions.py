@@ -1,4 +1,4 @@
-"""The functions of the shared script that take a switched node out of HAMi's scheduler. Pure.
+"""The functions of the shared script that take a switched node out of the schedulers of HAMi and Koordinator. Pure.
 
 HAMi 2.9 and 2.10 count a node without a plugin again while it has the annotation in which the plugin registered its GPUs.
 The scheduler of HAMi 2.7 to 2.9 passes over nodes without that annotation, also to forget one: if it is deleted too early,
@@ -9,6 +9,9 @@ handshake is forgotten, too, with HAMi 2.10: its scheduler looks at each every 1
 
 Source: Project-HAMi/HAMi v2.7.1, v2.8.3, v2.9.0 and branch release-v2.10, pkg/scheduler/scheduler.go (register),
 pkg/device/devices.go and pkg/device/nvidia/device.go (CheckHealth, NodeCleanUp).
+
+koordlet writes the Device object of its node as long as its pod is there, and koord-scheduler allocates what that has.
+Source: koordinator-sh/koordinator, pkg/koordlet/statesinformer.
 """
 
 from typing import Final
@@ -62,3 +65,34 @@ forget_register() {
 }
 """
 """The text of the functions."""
+
+KOORDINATOR_DEVICES: Final = "devices.scheduling.koordinator.sh"
+KOORDINATOR_FUNCTIONS: Final = r"""
+# Delete what koordlet has registered of the node $1 once it has no pod there, by its DaemonSet's name or its image: it would write
+# that again.
+forget_registered() {
+  local pods left end=$((SECONDS + leave_seconds))
+  local lines="{{range .items}}{{.metadata.name}}$owner_text{{range .spec.containers}} {{js .image}}{{end}}{{\"\\n\"}}{{end}}"
+  while true; do
+    pods="$(kubectl get pods --all-namespaces "--field-selector=spec.nodeName=$1" "--output=go-template=$lines")"
+    left="$(find_lines -e ' DaemonSet/.*koordlet' <<<"$pods" | cut -d ' ' -f 1)"
+    if [ -z "$left" ]; then break; fi
+    if [ "$SECONDS" -ge "$end" ]; then
+      printf '%s is still on %s, and registers its GPUs for Koordinator: see that it leaves nodes with the label of the driver\n' \
+        "$left" "$1" >&2
+      last_command="wait until koordlet has left $1"
+      return 1
+    fi
+    sleep 2
+  done
+  kubectl delete @DEVICES@ "$1" --ignore-not-found --timeout=10m
+}
+
+# The same for all nodes with the label $1, which koordlet has come back to where its affinity was taken back.
+forget_switched() {
+  local nodes node
+  nodes="$(kubectl get nodes "--selector=$1" --output=name)"
+  for node in $nodes; do forget_registered "${node#node/}"; done
+}
+""".replace("@DEVICES@", KOORDINATOR_DEVICES)
+"""The text of the functions; the script sets `leave_seconds` and `owner_text`."""

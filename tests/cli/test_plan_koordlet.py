@@ -1,0 +1,95 @@
+"""Scripts of a plan for nodes of Koordinator: what koordlet registers is deleted once it has left, and not earlier."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from testing.documents import api_object, node
+from testing.migration import daemon_set, hami_node
+from testing.plan import planned, prepare, run_script, script
+
+LABEL: Final = "drawbridge.internal/dra-driver=hami-core-gpu.project-hami.io"
+DELETED: Final = "kubectl delete devices.scheduling.koordinator.sh koord-0 "
+KUBECTL: Final = r"""
+case "$*" in
+  "get pods --all-namespaces --field-selector=spec.nodeName=koord-0 "*)
+    echo "probe-1 DaemonSet/probe probe:1"
+    if [ ! -e @GONE@ ]; then echo "agent-x DaemonSet/koordlet koordlet:1"; @THEN@; fi ;;
+  "get nodes --selector="*) echo node/koord-0 ;;
+esac
+"""
+
+
+def cluster() -> list[Mapping[str, Any]]:
+    gpu = {"type": "gpu", "id": "GPU-0", "resources": {"koordinator.sh/gpu-memory": "40Gi"}}
+    registered = api_object("Device", "koord-0", spec={"devices": [gpu]})
+    koord = node("koord-0", {}, {}, {})
+    return [koord, registered, daemon_set("koordlet"), hami_node("hami-0"), hami_node("hami-1")]
+
+
+def calls_of(
+    tmp_path: Path, name: str, then: str, *options: str, seconds: int = 600
+) -> tuple[int, list[str], str]:
+    """Return status, calls and errors of a script where koordlet is there until a command has run."""
+    shared = tmp_path / "plan" / "cluster.sh"
+    text = shared.read_text().replace("leave_seconds=600", f"leave_seconds={seconds}")
+    shared.write_text(text.replace("sleep 2", "sleep 0"))
+    kubectl = KUBECTL.replace("@GONE@", f"{tmp_path}/gone").replace("@THEN@", then)
+    ran = run_script(tmp_path, name, {"kubectl": kubectl}, options)
+    return ran.returncode, (tmp_path / "calls").read_text().splitlines(), ran.stderr
+
+
+def wave_of_koordinator(tmp_path: Path) -> int:
+    plan = planned(tmp_path, cluster(), "--wave-nodes", 1)
+    (number,) = (
+        wave["wave"] for wave in plan["waves"] if "koord-0" in {n["name"] for n in wave["nodes"]}
+    )
+    return int(number)
+
+
+def test_what_koordlet_registered_is_deleted_once_its_pod_has_gone(tmp_path: Path) -> None:
+    """It was deleted at once, and koordlet, whose pod still ended, wrote it again."""
+    number = wave_of_koordinator(tmp_path)
+    step = ("--step", "drain/koord-0")
+
+    status, calls, told = calls_of(
+        tmp_path, f"wave-{number}/switch.sh", f"touch {tmp_path}/gone", *step
+    )
+
+    assert (0, "") == (status, told)
+    asked = [place for place, call in enumerate(calls) if "--all-namespaces" in call]
+    (deleted,) = (place for place, call in enumerate(calls) if call.startswith(DELETED))
+    assert 2 == len(asked)
+    assert deleted > asked[-1]
+
+
+def test_a_koordlet_that_stays_stops_the_switch(tmp_path: Path) -> None:
+    number = wave_of_koordinator(tmp_path)
+
+    status, calls, told = calls_of(
+        tmp_path, f"wave-{number}/switch.sh", ":", "--step", "drain/koord-0", seconds=0
+    )
+
+    assert 1 == status
+    assert not any(call.startswith(DELETED) for call in calls)
+    assert "agent-x is still on koord-0, and registers its GPUs for Koordinator" in told
+    assert "stopped at: wait until koordlet has left koord-0" in told
+
+
+def test_prepare_deletes_what_koordlet_registered_where_it_has_come_back(tmp_path: Path) -> None:
+    """After an upgrade of its chart the page said to run prepare.sh again, and switched nodes kept their Device."""
+    wave_of_koordinator(tmp_path)
+
+    text = prepare(tmp_path)
+
+    change = text.index("change_object daemonset/koordlet")
+    assert text.index(f"forget_switched {LABEL}") > change
+
+
+@pytest.mark.parametrize("phase", ["switch", "rollback"])
+def test_a_way_back_deletes_nothing_of_koordlet(tmp_path: Path, phase: str) -> None:
+    number = wave_of_koordinator(tmp_path)
+
+    assert (phase == "switch") is ("forget_registered koord-0" in script(tmp_path, phase, number))
