@@ -126,3 +126,10 @@ def requests_any(source: SourceObject, names: Collection[str]) -> bool:
         for _, container in containers(pod)
         for name in names
     )
+
+
+def requested_names(source: SourceObject) -> list[str]:
+    """Return the resource names that a pod, or the pod template of an object, requests some of."""
+    pod = pod_of(source)
+    amounts = (container.limits for _, container in containers(pod)) if pod is not None else ()
+    return sorted({name for own in amounts for name, amount in own.items() if amount > ZERO})

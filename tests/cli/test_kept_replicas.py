@@ -777,3 +777,30 @@ def test_a_node_whose_plugin_leaves_with_a_kept_name_in_use_is_held(
         assert kept["Node//ts-1"]["fix"].startswith(f"set {advice} beside translation.keep, ")
     assert {} == held_objects(after)
     assert not {"ts-0", "ts-1"} & {name for names, _ in waves(after) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("other", "keep"),
+    [
+        ("aliyun.com/gpu-mem", "aliyun"),
+        ("koordinator.sh/gpu-core", "koordinator"),
+        ("aliyun.com/gpu-mem", ""),
+    ],
+)
+@pytest.mark.parametrize("has_pods", [True, False])
+def test_a_node_with_kept_shares_of_another_system_in_use_is_held(
+    tmp_path: Path, other: str, keep: str, *, has_pods: bool
+) -> None:
+    """It was switched, and its GPUs were handed out by the DRA driver and by that system, too."""
+    objects = [
+        *(plugin_node("gpu-0"), plugin_node("gpu-1"), node("both", {GPU: "4", other: "100"})),
+        *(namespace("team"), *workload("train", {GPU: "1"}, ["gpu-0"])),
+        *workload("share", {other: "8"}, ["both"] if has_pods else []),
+    ]
+
+    held = held_objects(
+        planned(tmp_path, objects, *(settings(tmp_path, keep) if keep else ()), "--wave-nodes", 1)
+    )
+
+    reason = f"running pods on it have {other}, which translation.keep leaves in pods, and the system behind that"
+    assert (bool(keep) and has_pods) is held.get("Node//both", "").startswith(reason)

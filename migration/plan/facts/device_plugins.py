@@ -21,7 +21,7 @@ from kube.manifests.source import SourceObject
 from migration.assessment.blockers import STOP_SHARING
 from migration.cluster.evidence import controller_kind, list_at, mapping_at
 from migration.cluster.node_devices import Source
-from migration.cluster.remaining import requests_any
+from migration.cluster.remaining import requested_names
 from migration.cluster.workloads import Workload
 from migration.plan.facts.driver_daemon_sets import registers_driver
 from migration.plan.facts.ready_pods import node_of
@@ -46,10 +46,16 @@ _OF_PARTS: Final = "parts of devices by time slicing or MPS are published by non
 _BY_HAND: Final = "install the driver and switch the node by hand, if there is one; then plan again from a new snapshot"
 _OF_WHOLE_CLUSTERS: Final = frozenset({"hami", "nvidia"})
 """The vocabularies of names that stay on all nodes or on none."""
+_OF_SHARES: Final = {"aliyun.com/": "aliyun", "koordinator.sh/": "koordinator"}
+"""The prefixes of names under which another system hands out shares of NVIDIA's GPUs, to their vocabulary."""
 _NIC_WORDS: Final = ("rdma", "sriov", "nic", "roce", "hca", "infiniband")
 _LEAVES: Final = (
     "running pods on it have {}, which translation.keep leaves in pods, and the device plugin that its switch takes away "
     "offers it there: their next ones would wait"
+)
+_SHARED_GPUS: Final = (
+    "running pods on it have {}, which translation.keep leaves in pods, and the system behind that would hand out shares of the "
+    "GPUs that a DRA driver gives others"
 )
 _MOVE_FIRST: Final = "move these pods to nodes that stay; then plan again from a new snapshot"
 _FIX: Final = "name a label that keeps it away with plan --plugin-label KEY=VALUE"
@@ -336,36 +342,53 @@ def _renaming(names: Iterable[str]) -> str:
 def held_kept_names(
     nodes: Iterable[PlannedNode], options: TranslationOptions, workloads: Iterable[Workload]
 ) -> Iterator[Held]:
-    """Yield the nodes with running pods of a kept name that their leaving device plugin offers as well.
+    """Yield the nodes with running pods of a kept name of devices that their switch takes away.
+
+    The leaving device plugin offers that name as well, or another system hands out shares of the same GPUs under it.
 
     Args:
         nodes: The nodes that could be switched.
         options: The settings with the names that stay.
         workloads: The workloads of the cluster with their pods.
     """
-    names = frozenset(filter(_is_no_nic, options.kept)) - options.kept_replicas
     running: dict[str, dict[str, None]] = {}
-    for source in (pod for workload in workloads for pod in workload.pods if names):
-        own = [name for name in sorted(names) if requests_any(source, (name,))]
+    for source in (pod for workload in workloads for pod in workload.pods if options.kept):
+        own = [name for name in requested_names(source) if _is_kept_device(name, options)]
         if own:
             running.setdefault(str(node_of(source)), {}).update(dict.fromkeys(own))
     for node in nodes:
         drivers = _vendor_drivers(node)
-        leaving = [
-            name for name in running.get(node.name, ()) if _driver_of_resource(name) in drivers
-        ]
+        leaving = [name for name in running.get(node.name, ()) if _driver_of_kept(name) in drivers]
         if leaving:
             fix = _MOVE_FIRST
             if all(name.startswith(DISCOVERY_PREFIX) for name in leaving):
                 fix = f"set {_renaming(leaving)} beside translation.keep, so that the whole node stays; or {fix}"
+            reason = _SHARED_GPUS if any(map(_is_share, leaving)) else _LEAVES
             yield Held(
-                object=f"Node//{node.name}", reason=_LEAVES.format(join_names(leaving)), fix=fix
+                object=f"Node//{node.name}", reason=reason.format(join_names(leaving)), fix=fix
             )
 
 
+def _is_kept_device(name: str, options: TranslationOptions) -> bool:
+    """Return True if a resource name that no plugin of NICs is known to offer stays, by itself or with its vocabulary."""
+    if name in options.kept_replicas or not _is_no_nic(name):
+        return False
+    prefixes = tuple(start for start, entry in _OF_SHARES.items() if entry in options.kept)
+    return name in options.kept or name.startswith(prefixes)
+
+
+def _is_share(name: str) -> bool:
+    """Return True for a name under which another system hands out shares of NVIDIA's GPUs."""
+    return name.startswith(tuple(_OF_SHARES))
+
+
+def _driver_of_kept(name: str) -> str:
+    return NVIDIA if _is_share(name) else _driver_of_resource(name)
+
+
 def _is_no_nic(name: str) -> bool:
-    """Return True for a resource name with a vendor that no plugin of NICs is known to offer."""
+    """Return True for a resource name with a vendor, or of shares, that no plugin of NICs is known to offer."""
     is_nic = any(VOCABULARIES[entry].handles(name) for entry in NICS)
-    return resource_vendor(name) is not None and not (
+    return (_is_share(name) or resource_vendor(name) is not None) and not (
         is_nic or any(word in name for word in _NIC_WORDS)
     )
