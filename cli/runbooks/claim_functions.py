@@ -278,8 +278,10 @@ ask_about_claims() {
 }
 
 # Note on the node $1, before its drain, the workloads of pods with claims, but of those that this way back restarts, of pods that
-# Kubernetes serves by their device keys, and those that follow, each with the number of pods that is ready: the last step waits
-# for them.
+# Kubernetes serves by their device keys, and those of `evicted_before`, each with the number of pods that is ready: the last step
+# waits for them.
+planned_workloads=()
+evicted_before() { planned_workloads+=("$@"); }
 note_evicted() {
   local all lines workload noted_before value=
   all="$(print_claimed)"
@@ -287,7 +289,7 @@ note_evicted() {
   lines="$(on_any_of "$all" "$1")"
   lines="$(losing_devices "$lines")"
   lines="$lines"$'\n'"$(print_native "$1")"
-  for workload in $(print_workloads "$lines") "${@:2}"; do
+  for workload in $(print_workloads "$lines") "${planned_workloads[@]}"; do
     value="$value $workload=$(print_members "$workload" | find_lines -c ' True$')"
   done
   if [ -z "$value" ]; then return; fi

@@ -75,10 +75,16 @@ def noted_lines(plan: Plan, wave: Wave, node: PlannedNode) -> Iterator[str]:
     Those that the last step waits for by the plan are noted, too: a way back of an aborted switch evicts pods of them with
     devices of the plugin, and leaves out nodes that were not drained.
     """
+    if _planned_workloads(plan, wave) or _has_leaving(plan, node):
+        yield command("note_evicted", node.name)
+
+
+def planned_lines(plan: Plan, wave: Wave) -> Iterator[str]:
+    """Yield the command that names the workloads that a way back notes on each node before its drain, and waits for."""
     workloads = [workload.object for workload in _planned_workloads(plan, wave)]
-    if workloads or _has_leaving(plan, node):
-        words = map(command, workloads)
-        yield " \\\n  ".join([command("note_evicted", node.name), *words])
+    if workloads and wave.nodes:
+        yield "# Pods of these were evicted by the switch, and are noted, too, before each drain of the way back."
+        yield " \\\n  ".join([command("evicted_before"), *map(command, workloads)])
 
 
 def returning_lines(plan: Plan, wave: Wave) -> Iterator[str]:

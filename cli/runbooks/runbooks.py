@@ -16,7 +16,7 @@ from cli.runbooks.driver_runbook import (
     release_texts,
     upgraded_release,
 )
-from cli.runbooks.evicted_runbook import lasting_lines
+from cli.runbooks.evicted_runbook import lasting_lines, planned_lines
 from cli.runbooks.mapping_runbook import chart_mapping, mapping_lines, wide_mapping_lines
 from cli.runbooks.opt_in_runbook import commit_line, has_prepared_patches
 from cli.runbooks.plan_text import evicted_again_lines, free_by_kind, losses_text, namespace_texts
@@ -450,6 +450,7 @@ def _rollback(plan: Plan, wave: Wave, last: int) -> Iterator[str]:
         yield comment(f"Note: {note}")
     yield from drained_lines(wave, is_switch=False)
     yield from lasting_lines(plan, wave)
+    yield from planned_lines(plan, wave)
     yield from part_lines(rollback_parts(plan, wave))
     yield _print(f"wave {wave.wave} is taken back; to move it again: %q", "$here/preflight.sh")
 

@@ -188,7 +188,8 @@ def test_pods_end_before_their_driver_leaves_a_node_that_is_given_back(tmp_path:
         script(tmp_path, "rollback", 1), "gpu-0"
     )
 
-    assert note == "note_evicted gpu-0 DaemonSet/team/monitor"
+    assert note == "note_evicted gpu-0"
+    assert "evicted_before \\\n  DaemonSet/team/monitor\n" in script(tmp_path, "rollback", 1)
     assert drain.startswith("kubectl drain gpu-0 ")
     assert taint == (
         "kubectl taint node gpu-0 --overwrite drawbridge.internal/given-back=:NoSchedule"

@@ -57,7 +57,7 @@ def functions(
   *'get deployment/web '*) echo '{wanted}' ;;
 esac; }}
 on_nodes() {{ kubectl "$@"; }}"""
-    note = f"note_evicted gpu-0 {planned.partition('=')[0]}"
+    note = f"evicted_before {planned.partition('=')[0]}\nnote_evicted gpu-0"
     wait = f"cat noted\nwait_for_evicted gpu-0 {planned}"
     text = f"{CLUSTER}\n{answers}\n{last}\n{note}\ntouch drained\n{wait}\necho done"
     ran = run_functions(tmp_path, text)
@@ -205,9 +205,11 @@ def test_native_workloads_are_noted_before_each_drain_of_a_way_back(tmp_path: Pa
 
     nodes = [node["name"] for node in plan["waves"][0]["nodes"]]
     assert 2 == len(nodes)
+    text = script(tmp_path, "rollback", 1)
+    assert 1 == text.count(f"evicted_before \\\n  {WEB}\n")
     for node in nodes:
-        _, _, step = script(tmp_path, "rollback", 1).partition(f"if step drain/{node}; then\n")
-        assert step.startswith(f"  note_evicted {node} \\\n    {WEB}\n")
+        _, _, step = text.partition(f"if step drain/{node}; then\n")
+        assert step.startswith(f"  note_evicted {node}\n")
         assert step.index("note_evicted ") < step.index(f"kubectl drain {node} ")
 
 
