@@ -141,6 +141,7 @@ class ConsumerLimits:
                 continue
             self._left_on_node[number] -= count
             self._left_on_device.append((self._limits[number].per_device or _UNLIMITED) - count)
+        self._left_at_first = tuple(self._left_on_device)
         # Devices in use that a pool of this node alone publishes no more, or not now, count there as before.
         for node_pool, pool_use in zip(node.pools, uses, strict=True):
             number = numbers.get(node_pool.id.driver, _NO_DRIVER)
@@ -154,8 +155,8 @@ class ConsumerLimits:
                 )
 
     def equivalence_key(self, position: int) -> Hashable:
-        """Return the driver of a device and the number of consumers it may still get."""
-        return self._driver_at[position], self._left_on_device[position]
+        """Return the driver of a device and the number of consumers it may get."""
+        return self._driver_at[position], self._left_at_first[position]
 
     def add(self, request: Request, position: int, *, further_share: bool) -> bool:
         """Count one more consumer, if device and node may have one."""

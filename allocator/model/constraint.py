@@ -36,7 +36,10 @@ class Constraint(Protocol):
     """
 
     def equivalence_key(self, position: int) -> Hashable:
-        """Return everything about a device that the rule reads, including its present use."""
+        """Return everything about a device that the rule reads, including its use before the attempt.
+
+        No choice of the attempt changes it.
+        """
         ...
 
     def add(self, request: Request, position: int, *, further_share: bool) -> bool:

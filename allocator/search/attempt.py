@@ -172,7 +172,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def find_symmetry_classes(self) -> tuple[int, ...]:
         """Return a number per position, equal for devices that no rule can tell apart.
 
-        Only a search needs them, before it changes the state of the constraints.
+        Only a search in which a device failed needs them.
         """
         positions = range(len(self.node.devices))
         # In mode All the order in which constraints see devices decides how the attempt ends.

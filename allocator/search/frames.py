@@ -2,12 +2,9 @@
 
 from collections.abc import Hashable
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from allocator.search.attempt import RequestCandidates
-
-NOT_MEMOISED: Final = None
-"""The key of a frame that is not the first of its request."""
 
 
 class Result(Enum):
@@ -33,7 +30,8 @@ class AlternativesFrame:
     """A stack frame that tries the alternatives of one `firstAvailable` request.
 
     Attributes:
-        key: Residual key under which a failure is memoised.
+        opens_request: It is the first of its request, so its failure is memoised.
+        key: Residual key under which that is; None while it is not needed.
         opens_claim: It is the first of a claim; TOO_MANY of a later claim only means failed.
     """
 
@@ -43,7 +41,8 @@ class AlternativesFrame:
         self.alternatives = alternatives
         self.alternative = -1
         self.all_too_many = True
-        self.key: Hashable = NOT_MEMOISED
+        self.opens_request = False
+        self.key: Hashable = None
         self.opens_claim = False
 
 
@@ -54,8 +53,9 @@ class DeviceFrame:
         untried: Mask of the positions still to try.
         position: The position that is chosen now; -1 for none.
         failed_classes: Symmetry classes with an unchosen device that failed here.
-        key: Residual key under which a failure is memoised.
-        opens_claim: The same as in `AlternativesFrame`.
+        opens_request: The same as in `AlternativesFrame`.
+        key: Likewise.
+        opens_claim: Likewise.
     """
 
     def __init__(
@@ -69,7 +69,8 @@ class DeviceFrame:
         self.position = -1
         self.further_share = False
         self.failed_classes: set[int] = set()
-        self.key: Hashable = NOT_MEMOISED
+        self.opens_request = False
+        self.key: Hashable = None
         self.opens_claim = False
 
 

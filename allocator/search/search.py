@@ -24,6 +24,7 @@ ADR 3, ADR 14.
 """
 
 from collections.abc import Hashable, Sequence
+from functools import cached_property
 from typing import Final
 
 from msgspec.structs import replace
@@ -38,7 +39,6 @@ from allocator.model.usage import Usage
 from allocator.search.attempt import AllocatorOptions, Attempt, RequestCandidates, lay_out
 from allocator.search.bounds import Demand
 from allocator.search.frames import (
-    NOT_MEMOISED,
     AlternativesFrame,
     Conflict,
     DeviceFrame,
@@ -133,9 +133,16 @@ class _Search:
         self._shares: dict[int, int] = {}
         self._failed: dict[Hashable, Result] = {}
         self._conflict: Conflict | None = None
-        self._symmetry_classes = attempt.find_symmetry_classes()
-        self._symmetric, self._unique = _group_by_symmetry(self._symmetry_classes)
         self._demand = Demand(attempt)
+
+    @cached_property
+    def _symmetry_classes(self) -> tuple[int, ...]:
+        """The symmetry class of each position: only a device that failed, or a residual key, needs them."""
+        return self._attempt.find_symmetry_classes()
+
+    @cached_property
+    def _symmetry_masks(self) -> tuple[tuple[int, ...], int]:
+        return _group_by_symmetry(self._symmetry_classes)
 
     def run(self) -> Plan | DoesNotFit | BudgetExhausted:
         """Resume frames until the stack is empty or all claims have their devices."""
@@ -173,18 +180,20 @@ class _Search:
             claim, index, opens_claim = claim + 1, 0, True
         if claim >= len(requests):
             return Result.SOLVED
-        key = self._residual_key(claim, index)
-        result = self._failed.get(key)
+        # Before the first failure there is nothing to find, and most searches have none.
+        key = self._residual_key(claim, index) if self._failed else None
+        result = None if key is None else self._failed.get(key)
         if result is None:
             height = len(self._stack)
             result = self._push_request(claim, index, requests[claim][index])
             if result is None:
+                self._stack[height].opens_request = True
                 self._stack[height].key = key
-                self._stack[height].index = index
                 self._stack[height].opens_claim = opens_claim
                 return None
             if result is Result.SOLVED:
                 return result
+            key = self._residual_key(claim, index) if key is None else key
             self._failed[key] = result
         self._conflict = Conflict(claim, index, key)
         return Result.FAILED if opens_claim and result is Result.TOO_MANY else result
@@ -256,7 +265,9 @@ class _Search:
         """Try the next device; `result` is that of the one before, None at first."""
         while True:
             if result is not None:
+                position = frame.position
                 self._revert(frame)
+                self._exclude_alike(frame, position)
                 # Another device changes neither the size of a claim nor the devices of mode All.
                 if result is Result.TOO_MANY or frame.candidates.all_positions is not None:
                     return self._leave(frame, result)
@@ -279,11 +290,14 @@ class _Search:
             explored: All of its values were tried. If not, an earlier conflict still applies.
         """
         self._stack.pop()
-        if frame.key is not NOT_MEMOISED:
-            self._failed[frame.key] = result
         if explored:
-            is_request = frame.key is not NOT_MEMOISED and result is Result.FAILED
-            self._conflict = Conflict(frame.claim, frame.index, frame.key) if is_request else None
+            self._conflict = None
+        if frame.opens_request:
+            # The state is again as it was when the request was entered.
+            key = self._residual_key(frame.claim, frame.index) if frame.key is None else frame.key
+            self._failed[key] = result
+            if explored and result is Result.FAILED:
+                self._conflict = Conflict(frame.claim, frame.index, key)
         return Result.FAILED if frame.opens_claim and result is Result.TOO_MANY else result
 
     def _can_backjump(self) -> bool:
@@ -313,8 +327,11 @@ class _Search:
             position = lowest.bit_length() - 1
             if self._is_chosen(frame, lowest):
                 continue
-            symmetry_class = self._symmetry_classes[position]
-            if symmetry_class in frame.failed_classes and self._is_unchosen(position):
+            if (
+                frame.failed_classes
+                and self._symmetry_classes[position] in frame.failed_classes
+                and self._is_unchosen(position)
+            ):
                 continue
             self.steps += 1
             if lowest & candidates.fatal:
@@ -323,9 +340,13 @@ class _Search:
                 return False
             if self._choose(frame, position):
                 return True
-            if self._is_unchosen(position):
-                frame.failed_classes.add(symmetry_class)
+            self._exclude_alike(frame, position)
         return False
+
+    def _exclude_alike(self, frame: DeviceFrame, position: int) -> None:
+        """Exclude the devices from a frame that are symmetric to one that failed there."""
+        if self._is_unchosen(position):
+            frame.failed_classes.add(self._symmetry_classes[position])
 
     def _choose(self, frame: DeviceFrame, position: int) -> bool:
         """Choose one device if every constraint accepts it; otherwise change nothing."""
@@ -381,8 +402,6 @@ class _Search:
                 self._chosen &= ~bit
         for constraint in reversed(self._constraints):
             constraint.remove(request, position, further_share=frame.further_share)
-        if self._is_unchosen(position):
-            frame.failed_classes.add(self._symmetry_classes[position])
         frame.position = -1
 
     def _check_all_mode(self, frame: DeviceFrame, constraint: Constraint, position: int) -> None:
@@ -413,8 +432,9 @@ class _Search:
         chosen_mask = self._chosen & remaining.positions
         # Which claim has a device only matters for admin access, and only within a claim.
         own = self._chosen_by[claim] & remaining.positions
+        symmetric, unique = self._symmetry_masks
         counts = [
-            ((chosen_mask & mask).bit_count(), (own & mask).bit_count()) for mask in self._symmetric
+            ((chosen_mask & mask).bit_count(), (own & mask).bit_count()) for mask in symmetric
         ]
         size = len(self._choices[claim])
         return (
@@ -422,8 +442,8 @@ class _Search:
             index,
             # The number of devices of a claim only matters if the claim could exceed its limit.
             size if size > self._demand.slack(claim, index) else 0,
-            chosen_mask & self._unique,
-            own & self._unique,
+            chosen_mask & unique,
+            own & unique,
             tuple(counts),
             # Only that a device is shared counts: the capacity constraint's key has the amounts.
             frozenset([share for share in self._shares if remaining.positions >> share & 1]),

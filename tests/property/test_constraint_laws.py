@@ -334,6 +334,19 @@ def test_devices_with_equal_keys_can_be_swapped(history: tuple[World, list[Step]
 
 
 @given(history=histories())
+def test_no_choice_changes_a_key(history: tuple[World, list[Step]]) -> None:
+    setting, steps = history
+    positions = range(len(setting.node.devices))
+    for name, constraint in build_constraints(setting).items():
+        untouched = MAKERS[name](setting)
+        assert untouched is not None
+        before = [untouched.equivalence_key(position) for position in positions]
+        for _ in answers(setting, constraint, steps):
+            after = [constraint.equivalence_key(position) for position in positions]
+            assert (name, before) == (name, after)
+
+
+@given(history=histories())
 def test_constraints_are_monotonic(
     history: tuple[World, list[Step]],
 ) -> None:
