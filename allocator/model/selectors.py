@@ -260,16 +260,19 @@ class _Evaluator:
         """
         if self._is_remote:
             return self._evaluate(devices, pool)
-        keys = [projection(device, self.fields) for device in devices]
-        cached_verdicts = self._verdicts
+        # A key is a deep value, so it is hashed once for each device, and then once for all that are alike.
+        numbers: dict[Hashable, int] = {}
+        number_of = [
+            numbers.setdefault(projection(device, self.fields), len(numbers)) for device in devices
+        ]
+        cached_verdicts, examples = self._verdicts, dict(zip(number_of, devices, strict=True))
         missing = {
-            key: device
-            for key, device in zip(keys, devices, strict=True)
-            if key not in cached_verdicts
+            key: examples[number] for key, number in numbers.items() if key not in cached_verdicts
         }
         if missing:
             self._add_verdicts(missing)
-        return [cached_verdicts[key] for key in keys]
+        verdicts = [cached_verdicts[key] for key in numbers]
+        return [verdicts[number] for number in number_of]
 
     def _add_verdicts(self, missing: Mapping[Hashable, PublishedDevice]) -> None:
         """Evaluate one by one, so that a budget that ends loses nothing."""
