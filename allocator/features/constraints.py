@@ -8,8 +8,8 @@ Source: k8s.io/dynamic-resource-allocation v0.37.1, structured/internal/experime
 allocator_experimental.go, matchAttributeConstraint and lookupAttribute.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 from allocator.model.attribute_values import CACHE_SIZE, LIST, Column, Values, bit_mask
@@ -102,12 +102,12 @@ class AttributeConstraints:
             self._rules_of.setdefault(request, []).append(rule)
         self._all_positions = (1 << len(node.devices)) - 1
         self._values = table.values
-        self._keys = table.keys
+        self._table = table
         self._shareable = table.shareable if features.consumable_capacity else 0
 
     def equivalence_key(self, position: int) -> Hashable:
         """Return a number for the values that a device has of all constrained attributes."""
-        return self._keys[position]
+        return self._table.keys[position]
 
     def add(self, request: Request, position: int, *, further_share: bool) -> bool:
         """Choose a device if all constraints of the request's claim hold with it.
@@ -318,34 +318,47 @@ class _Rule(NamedTuple):
     column: "Column"
 
 
-class _AttributeTable(NamedTuple):
+class _AttributeTable:
     """The values of some attributes on all devices of a node.
 
     Attributes:
         columns: Attribute to its values.
         values: The values of all columns, which can be compared with each other.
-        keys: The keys by position: a number that is equal where all columns are.
         shareable: Mask of the devices that allow multiple allocations.
     """
 
-    columns: Mapping[_NamedAttribute, "Column"]
-    values: "Values"
-    keys: list[int]
-    shareable: int
+    def __init__(
+        self, node: NodeDevices, attributes: Iterable[_NamedAttribute], *, lists: bool
+    ) -> None:
+        self.values = Values(lists=lists)
+        self.columns: Mapping[_NamedAttribute, Column] = {
+            attribute: Column(*attribute, node.devices, self.values) for attribute in attributes
+        }
+        self.shareable = bit_mask(
+            [device.device.allow_multiple_allocations for device in node.devices]
+        )
+        self._size = len(node.devices)
+
+    @cached_property
+    def keys(self) -> list[int]:
+        """A number by position that devices with the same values in all columns share."""
+        if not self.columns:
+            return [0] * self._size
+        ids: dict[Hashable, int] = {}
+        keys = []
+        columns = [column.values for column in self.columns.values()]
+        for position, values in enumerate(zip(*columns, strict=True)):
+            # The error message of a failing attribute names the device, so the device is unique.
+            key: Hashable = (None, position) if None in values else values
+            keys.append(ids.setdefault(key, len(ids)))
+        return keys
 
 
 @lru_cache(maxsize=CACHE_SIZE)
 def _attribute_table(
     node: NodeDevices, attributes: tuple[_NamedAttribute, ...], *, lists: bool
 ) -> _AttributeTable:
-    values = Values(lists=lists)
-    columns = {attribute: Column(*attribute, node.devices, values) for attribute in attributes}
-    return _AttributeTable(
-        columns=columns,
-        values=values,
-        keys=_equivalence_keys(node, list(columns.values())),
-        shareable=bit_mask(device.device.allow_multiple_allocations for device in node.devices),
-    )
+    return _AttributeTable(node, attributes, lists=lists)
 
 
 def applies(constraint: DeviceConstraint, request: Request) -> bool:
@@ -356,19 +369,6 @@ def applies(constraint: DeviceConstraint, request: Request) -> bool:
     if request.parent is None:
         return request.name in names
     return request.parent in names or request.full_name in names
-
-
-def _equivalence_keys(node: NodeDevices, columns: Sequence[Column]) -> list[int]:
-    """Return a number by position that devices with the same values share."""
-    if not columns:
-        return [0] * len(node.devices)
-    ids: dict[Hashable, int] = {}
-    keys = []
-    for position, values in enumerate(zip(*[column.values for column in columns], strict=True)):
-        # The error message of a failing attribute names the device, so the device is unique.
-        key: Hashable = (None, position) if None in values else values
-        keys.append(ids.setdefault(key, len(ids)))
-    return keys
 
 
 def _too_few_values(attribute: str, count: int, needed_count: int) -> RejectionReason:

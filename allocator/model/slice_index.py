@@ -188,7 +188,11 @@ def build_index(slices: Iterable[ResourceSlice], features: Features) -> SliceInd
 def _publish(slice_: ResourceSlice, rank: int, features: Features) -> PublishedSlice:
     spec = slice_.spec
     driver, pool, devices = spec.driver, spec.pool.name, spec.devices or ()
-    is_grouped = not features.compatibility_groups and any(map(declares_groups, devices))
+    is_hidden = bool(disabled_gate_cause(slice_, features))
+    # Only then devices with groups hide it, so most slices are looked through once.
+    is_grouped = (
+        is_hidden and not features.compatibility_groups and any(map(declares_groups, devices))
+    )
     return PublishedSlice(
         slice=slice_,
         pool=pool_of(slice_),
@@ -197,7 +201,7 @@ def _publish(slice_: ResourceSlice, rank: int, features: Features) -> PublishedS
             PublishedDevice(id=DeviceId(driver, pool, device.name), device=device, slice=slice_)
             for device in devices
         ),
-        is_hidden=bool(disabled_gate_cause(slice_, features)),
+        is_hidden=is_hidden,
         is_counted=not is_grouped,
         is_local=bool(spec.node_name),
         holds_counters=features.partitionable_devices and bool(spec.shared_counters),

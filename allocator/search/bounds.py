@@ -45,6 +45,12 @@ class _Suffix(NamedTuple):
     counters: Mapping[str, int]
 
 
+def has_bounds(attempt: Attempt) -> bool:
+    """Return True unless `Attempt.infeasibility` has counted all: unshared devices for one request."""
+    is_alone = len(attempt.requests) == 1 and len(attempt.requests[0]) == 1
+    return not is_alone or bool(attempt.shareable) or attempt.counter_constraint is not None
+
+
 class Demand:
     """The remaining demand of an attempt at each of its requests."""
 

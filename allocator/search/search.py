@@ -37,7 +37,7 @@ from allocator.model.plan import Budget, Plan
 from allocator.model.requests import PendingClaims
 from allocator.model.usage import Usage
 from allocator.search.attempt import AllocatorOptions, Attempt, RequestCandidates, lay_out
-from allocator.search.bounds import Demand
+from allocator.search.bounds import Demand, has_bounds
 from allocator.search.frames import (
     AlternativesFrame,
     Conflict,
@@ -133,7 +133,11 @@ class _Search:
         self._shares: dict[int, int] = {}
         self._failed: dict[Hashable, Result] = {}
         self._conflict: Conflict | None = None
-        self._demand = Demand(attempt)
+        self._is_bounded = not attempt.may_abort and has_bounds(attempt)
+
+    @cached_property
+    def _demand(self) -> Demand:
+        return Demand(self._attempt)
 
     @cached_property
     def _symmetry_classes(self) -> tuple[int, ...]:
@@ -202,7 +206,7 @@ class _Search:
         self, claim: int, index: int, alternatives: tuple[RequestCandidates, ...]
     ) -> Result | None:
         self.steps += 1
-        if not self._attempt.may_abort and self._demand.exceeds(claim, index, self._chosen):
+        if self._is_bounded and self._demand.exceeds(claim, index, self._chosen):
             return Result.FAILED
         if alternatives[0].request.parent is None:
             return self._enter_slot(claim, alternatives[0], 0, 0)
