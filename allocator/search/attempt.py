@@ -260,10 +260,7 @@ class _Layout:
 
     def attempt(self) -> Attempt:
         requests = tuple(
-            tuple(
-                tuple(self._candidates(request) for request in alternatives)
-                for alternatives in claim_requests
-            )
+            tuple(tuple(map(self._candidates, alternatives)) for alternatives in claim_requests)
             for claim_requests in self._pending.requests
         )
         flat = [
@@ -347,11 +344,11 @@ class _Layout:
 
     def _suitability(self, request: Request) -> "_Suitability":
         """Return the suitability of each device by itself, from a cache for equal requests."""
-        selectors = selector_chain(request.expressions)
-        key = (selectors, request.tolerations, tuple(sorted((request.capacity or {}).items())))
+        amounts = tuple(sorted((request.capacity or {}).items()))
+        key = (request.expressions, request.tolerations, amounts)
         suitability = self._suitability_of.get(key)
         if suitability is None:
-            suitability = self._evaluate(request, selectors)
+            suitability = self._evaluate(request, selector_chain(request.expressions))
             # Messages name the request.
             if not suitability.failures:
                 self._suitability_of[key] = suitability
