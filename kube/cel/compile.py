@@ -28,7 +28,7 @@ from kube.cel.library import Environment, evaluation_environment
 from kube.cel.projection import project_device
 from kube.cel.rewrite import RewrittenExpression, Variable, rewrite
 from kube.cel.scope import AnswersPending, current_scope, require_wanted
-from kube.cel.syntax import CheckedExpr, encode_checked
+from kube.cel.syntax import CheckedExpr, encode_checked, string_value
 from kube.errors import (
     CelError,
     NotBoolean,
@@ -99,6 +99,7 @@ class CompiledExpression:
             self.charge = cost.estimate_charge(strict_tree).units
         self.attributes = _referenced_names(tree, "attributes")
         self.capacities = _referenced_names(tree, "capacity")
+        self._driver = _required_driver(tree)
 
     def evaluate(self, device: DeviceView) -> cel.Value:
         """Evaluate the expression on a device.
@@ -174,8 +175,10 @@ class LocalSelector(CompiledExpression):
             UnsupportedSelector: Likewise.
         """
         program = self._select_program(device)
+        # The common cases first: calls into the engine cost time. Most classes name a driver, and no more.
+        if self._driver is not None:
+            return device.driver == self._driver
         kind, value = program.run(device)
-        # The common case first: further calls into the engine cost time.
         if kind == cel.Type.BOOL:
             return bool(value.value())
         program.require_no_error(kind, value)
@@ -370,6 +373,14 @@ def _device_fields(device: DeviceView) -> dict[str, Any]:
         "attributes": device.attributes,
         "capacity": device.capacity,
     }
+
+
+def _required_driver(tree: RewrittenExpression) -> str | None:
+    """Return the name in `device.driver == "name"`, if an expression is no more than that; else None."""
+    call = tree.expr.call_expr
+    if call.function != "_==_" or call.args[0].ident_expr.name != "device.driver":
+        return None
+    return string_value(call.args[1])
 
 
 def _referenced_names(tree: RewrittenExpression, field: str) -> frozenset[tuple[str, str]] | None:

@@ -67,13 +67,22 @@ def test_a_result_of_another_type_is_named() -> None:
         selector.matches(GPU)
 
 
-def test_an_invalid_attribute_fails_every_expression() -> None:
+@pytest.mark.parametrize("expression", ["true", 'device.driver == "x"'])
+def test_an_invalid_attribute_fails_every_expression(expression: str) -> None:
     broken_device_view = device_view(
         "d", Device(name="x", attributes={"v": DeviceAttribute(version="v1")})
     )
 
     with pytest.raises(SelectorFailed, match="attribute v: 'v1' is not a semantic version"):
-        compile_in_place("true", STORED).matches(broken_device_view)
+        compile_in_place(expression, STORED).matches(broken_device_view)
+
+
+@pytest.mark.parametrize("name", ["gpu.example.com", "other.example.com"])
+@pytest.mark.parametrize("expression", ["device.driver == '{}'", "'{}' == device.driver"])
+def test_a_driver_is_compared_as_the_engine_does(expression: str, name: str) -> None:
+    selector = compile_in_place(expression.format(name), STORED)
+
+    assert selector.matches(GPU) == (name == "gpu.example.com") == selector.evaluate(GPU).value()
 
 
 def test_compiling_twice_gives_the_same_selector() -> None:
