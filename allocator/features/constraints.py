@@ -258,18 +258,16 @@ class AttributeConstraints:
         self, state: int, demands: "list[tuple[_Rule, DeviceDemand]]"
     ) -> RejectionReason | None:
         """Return the reason too few candidates have a value in common; None if enough have."""
-        total = sum(need.devices for _, need in demands)
-        most = self._max_matching(demands, 0)
+        total, most = sum(need.devices for _, need in demands), 0
         values = [
             value for rule, need in demands for value in rule.column.values_among(need.candidates)
         ]
-        for value in dict.fromkeys(values):
-            if most >= total:
-                return None
-            if state & value and (value != LIST or total == 1):
+        # Last without a value: that counts no more devices than any value does.
+        for value in (*dict.fromkeys(values), 0):
+            if not value or (state & value and (value != LIST or total == 1)):
                 most = max(most, self._max_matching(demands, value))
-        if most >= total:
-            return None
+                if most >= total:
+                    return None
         attribute = demands[0][0].column.attribute
         return RejectionReason(
             reason=Reason.CONSTRAINT,

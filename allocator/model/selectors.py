@@ -435,13 +435,16 @@ def projection(
 
 def referenced_fields(selectors: Iterable[Selector]) -> tuple[DeviceField, ...] | None:
     """Return all fields that selectors read, sorted; None if one may read any."""
-    union: set[DeviceField] = set()
+    attributes: set[tuple[str, str]] = set()
+    capacities: set[tuple[str, str]] = set()
     for selector in selectors:
         if selector.attributes is None or selector.capacities is None:
             return None
-        union.update(DeviceField(*pair) for pair in selector.attributes)
-        union.update(DeviceField(*pair, is_capacity=True) for pair in selector.capacities)
-    return tuple(sorted(union))
+        attributes |= selector.attributes
+        capacities |= selector.capacities
+    fields = [DeviceField(*pair) for pair in attributes]
+    fields += [DeviceField(*pair, is_capacity=True) for pair in capacities]
+    return tuple(sorted(fields))
 
 
 def _compile_all(texts: tuple[str, ...]) -> tuple[Selector | str, ...]:
