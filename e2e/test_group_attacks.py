@@ -296,7 +296,7 @@ def test_a_group_whose_pods_all_differ_delays_others_by_seconds(
 
 @pytest.mark.parametrize("never_tried", ["gated", "deleted"])
 def test_nothing_is_kept_for_pods_with_a_forged_nomination(stage: Stage, never_tried: str) -> None:
-    """Whoever may write the status of pods names nodes in those that the scheduler never tries."""
+    """Writers of the status of pods name nodes in those that the scheduler never tries."""
     names = [f"forged-{number}" for number in range(PARTS[HONEST] * GPUS)]
     for number, name in enumerate(names):
         forged = taker(name, part=HONEST, priorityClassName=URGENT)

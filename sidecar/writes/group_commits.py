@@ -174,7 +174,7 @@ class GroupCommits:
         return uid in self._places
 
     async def result(self, uid: str) -> Rejection | StillWaiting | None:
-        """Return the reason why a pod that has begun must not be bound now; None if it may be."""
+        """Return the reason against binding a pod that has begun; None if it may be bound."""
         place = self._places.get(uid)
         return UNRESERVED if place is None else await self._waits.hold(place)
 

@@ -1,4 +1,4 @@
-"""Scripts of a plan for nodes of Koordinator: what koordlet registers is deleted once it has left, and not earlier."""
+"""Scripts of a plan for nodes of Koordinator: its Devices are deleted after koordlet has left."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +32,7 @@ def cluster() -> list[Mapping[str, Any]]:
 def calls_of(
     tmp_path: Path, name: str, then: str, *options: str, seconds: int = 600
 ) -> tuple[int, list[str], str]:
-    """Return status, calls and errors of a script where koordlet is there until a command has run."""
+    """Return status, calls and errors of a script; koordlet stays until a command has run."""
     shared = tmp_path / "plan" / "cluster.sh"
     text = shared.read_text().replace("leave_seconds=600", f"leave_seconds={seconds}")
     shared.write_text(text.replace("sleep 2", "sleep 0"))
@@ -50,7 +50,7 @@ def wave_of_koordinator(tmp_path: Path) -> int:
 
 
 def test_what_koordlet_registered_is_deleted_once_its_pod_has_gone(tmp_path: Path) -> None:
-    """It was deleted at once, and koordlet, whose pod still ended, wrote it again."""
+    """It was deleted at once, and the koordlet that still ended wrote it again."""
     number = wave_of_koordinator(tmp_path)
     step = ("--step", "drain/koord-0")
 

@@ -378,7 +378,7 @@ def _is_kept_device(name: str, options: TranslationOptions) -> bool:
 
 
 def _is_share(name: str) -> bool:
-    """Return True for a name under which another system hands out shares of NVIDIA's GPUs."""
+    """Return True for the name of another system for shares of NVIDIA's GPUs."""
     return name.startswith(tuple(_OF_SHARES))
 
 

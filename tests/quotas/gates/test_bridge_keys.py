@@ -146,7 +146,7 @@ def test_keys_count_wherever_they_are_written(spec: dict[str, Any]) -> None:
 
 
 def test_its_claims_are_decided_about_by_the_bridge() -> None:
-    """Neither missing claims nor those above what is left keep a pod behind the gate."""
+    """Missing claims and claims above the limit keep no pod behind the gate."""
     followed = usage(1)
     followed.replace_claim(("default", "claim"), stored())
     put(followed, pod("pod", claims=("claim", "not-made")))
