@@ -187,7 +187,13 @@ def claims_of(pod: Object, state: State) -> list[Object]:
 
 
 def is_given(result: Result, device: Device, request: DeviceRequest) -> bool:
-    """Return True if a result is one of the devices that are asked for: not smaller, and not far larger."""
+    """Return True if a result is one of the devices that are asked for: not smaller, and not far larger.
+
+    All of a shared device is a whole one, as of HAMi's driver for a pod that names no memory.
+    """
+    if device.is_shared and not request.is_share and not request.profile:
+        parts = device.capacity.items()
+        return all(result.consumed.get(name, Decimal(0)) >= amount for name, amount in parts)
     if not device.suits(request):
         return False
     return all(

@@ -210,6 +210,14 @@ def test_a_percentage_of_memory_is_a_share_of_its_device(
     assert expected == broken(shares(amount, limits={GPU: 1, "nvidia.com/gpumem-percentage": 25}))
 
 
+@pytest.mark.parametrize(("amount", "expected"), [("40Gi", []), ("39Gi", [("size", "a/serve-0")])])
+def test_all_of_a_shared_device_is_a_whole_one(
+    amount: str, expected: list[tuple[str, str]]
+) -> None:
+    """The example of HAMi broke a rule with a pod of a whole GPU, to which HAMi's driver gave all of one."""
+    assert expected == broken(shares(amount, limits={GPU: 1}))
+
+
 def test_mebibytes_count_where_a_percentage_stands_beside_them() -> None:
     both = {**EIGHT_GIB, "nvidia.com/gpumem-percentage": 100}
 
