@@ -214,7 +214,7 @@ def test_a_percentage_of_memory_is_a_share_of_its_device(
 def test_all_of_a_shared_device_is_a_whole_one(
     amount: str, expected: list[tuple[str, str]]
 ) -> None:
-    """The example of HAMi broke a rule with a pod of a whole GPU, to which HAMi's driver gave all of one."""
+    """The example of HAMi broke a rule: its driver gives all of one device for a whole GPU."""
     assert expected == broken(shares(amount, limits={GPU: 1}))
 
 
