@@ -24,6 +24,7 @@ from migration.plan.checks.before import AGAIN, check_bare_pods, check_before
 from migration.plan.checks.checks import ClusterView, DrainAnswer, WaveAnswer, ok_check
 from migration.plan.checks.unplanned import check_unplanned
 from migration.plan.facts.opted_in import opted_out_workloads
+from migration.plan.model.parts import Part
 from migration.plan.model.plan import RESTARTED_KINDS, Held, Plan, PlannedNode, Wave
 from migration.plan.planning.mappings import planned_mappings, publishing_drivers
 from migration.plan.planning.namespaces import held_by_defects
@@ -35,7 +36,6 @@ from migration.plan.planning.prepared import (
 )
 from migration.plan.planning.unrestarted import opted_in_already
 from migration.plan.search.moments import Policy
-from migration.plan.search.parts import Part
 from migration.plan.search.stage import Stage
 from migration.plan.search.unmovable import (
     held_without_claims,

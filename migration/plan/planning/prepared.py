@@ -46,12 +46,12 @@ from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.rollouts import divisible_workloads
 from migration.plan.facts.volumes import Volumes
 from migration.plan.facts.work import bound_pods, read_work, starts_pods
+from migration.plan.model.parts import AwaitedNodes
 from migration.plan.model.plan import PlannedNode, PlannedWork, Wave
 from migration.plan.planning.unpublished import Unpublished, find_unpublished, gpu_nodes
 from migration.plan.planning.unrestarted import unrestarted_pods
 from migration.plan.planning.volume_nodes import pods_of_one_node
 from migration.plan.search.moments import Policy
-from migration.plan.search.parts import AwaitedNodes
 from migration.plan.search.placement import Placer
 from migration.plan.search.stage import PodKey, Stage
 from migration.plan.search.unmovable import pods_at_home, pods_on

@@ -7,6 +7,7 @@ import msgspec
 
 from migration.assessment.chart_names import ChartName, chart_mappings, with_chart_names
 from migration.assessment.outcomes import AssessedWorkload
+from migration.plan.model.parts import AwaitedNodes
 from migration.plan.model.plan import Held, PlannedNode
 from migration.plan.planning.chart_names import left_names
 from migration.plan.planning.mappings import (
@@ -29,7 +30,6 @@ from migration.plan.planning.unpublished import (
     unserved_later,
 )
 from migration.plan.search.moments import Candidate, PlanProgress, Policy
-from migration.plan.search.parts import AwaitedNodes
 from migration.plan.search.wave_report import Waves
 from migration.plan.search.waves import Planner
 from quotas.resource_quotas.usage import OBJECT_COUNTS

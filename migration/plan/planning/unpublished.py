@@ -11,9 +11,9 @@ from kube.api.resource import ResourceSlice
 from kube.manifests.source import SourceObject
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.unmoved import remove_label
+from migration.plan.model.parts import AwaitedNodes
 from migration.plan.model.plan import Held, PlannedNode
 from migration.plan.planning.namespaces import not_whole, separate_workloads
-from migration.plan.search.parts import AwaitedNodes
 from translation.model.intents import DeviceKind
 from translation.profiles.device_counts import count_devices
 from translation.profiles.profile import Profile

@@ -8,6 +8,12 @@ import msgspec
 
 from findings.text import join_names
 from migration.cluster.equivalence import NodeGroup
+from migration.plan.model.parts import (
+    Part,
+    largest_fitting,
+    numbers_to_try,
+    share_of_wave,
+)
 from migration.plan.search.losses import NodeLosses, loss_text
 from migration.plan.search.moments import (
     Attempt,
@@ -19,12 +25,6 @@ from migration.plan.search.moments import (
     nodes_in_order,
     rounds,
     stage_after,
-)
-from migration.plan.search.parts import (
-    Part,
-    largest_fitting,
-    numbers_to_try,
-    share_of_wave,
 )
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.rivals import (

@@ -8,9 +8,9 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from findings.text import join_names
+from migration.plan.model.parts import AwaitedNodes, Part
 from migration.plan.model.plan import PlannedNode
 from migration.plan.search.couplings import IdleWorkload
-from migration.plan.search.parts import AwaitedNodes, Part
 from migration.plan.search.placement import Placement
 from migration.plan.search.stage import PodKey, Stage
 

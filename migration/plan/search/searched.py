@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from migration.plan.model.parts import AwaitedNodes, Part
 from migration.plan.model.plan import Held
 from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.couplings import IdleWorkload
@@ -20,7 +21,6 @@ from migration.plan.search.moments import (
     Policy,
     without_spare,
 )
-from migration.plan.search.parts import AwaitedNodes, Part
 from migration.plan.search.placement import Placer
 from migration.plan.search.usable_nodes import NO_USER
 

@@ -11,10 +11,10 @@ import msgspec
 
 from findings.text import count_text, join_names
 from kube.quantity import ZERO, Quantity
+from migration.plan.model.parts import Part
 from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.losses import NodeLosses
 from migration.plan.search.moments import Attempt, Moment, Obstacle, PlanProgress, Policy
-from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.rivals import missing_pods
 from migration.plan.search.searched import SearchedWaves, completed, search_policies

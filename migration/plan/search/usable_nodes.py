@@ -21,9 +21,9 @@ from migration.assessment.capacity import build_pods
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.facts.volumes import on_reachable_nodes
 from migration.plan.model.node_labels import with_labels
+from migration.plan.model.parts import AwaitedNodes
 from migration.plan.model.plan import RESTARTED_KINDS, Held, PlannedNode
 from migration.plan.search.moments import Candidate
-from migration.plan.search.parts import AwaitedNodes
 from migration.plan.search.placement import Placer
 from migration.plan.search.stage import Stage
 from translation.vocabularies.nvidia import MIG_PREFIX

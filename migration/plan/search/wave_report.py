@@ -10,6 +10,7 @@ import msgspec
 from findings.text import join_names
 from kube.names import TRANSLATE_LABEL
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.plan.model.parts import AwaitedNodes, Part
 from migration.plan.model.plan import (
     FreeDevicesReport,
     Held,
@@ -21,7 +22,6 @@ from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Attempt, Moment, stage_after
 from migration.plan.search.next_pods import NextPod, next_pod_notes
 from migration.plan.search.other_pods import PodName
-from migration.plan.search.parts import AwaitedNodes, Part
 from migration.plan.search.placement import Placement, Placer
 
 _NO_SPARE: Final = (

@@ -17,6 +17,7 @@ from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.stopped_outcomes import suspended_text
 from migration.assessment.unmoved import staying_nodes
+from migration.plan.model.parts import AwaitedNodes, Part, divide, servable_parts
 from migration.plan.model.plan import Held, PlannedNode
 from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.couplings import idle_workloads, with_couplings
@@ -31,7 +32,6 @@ from migration.plan.search.moments import (
     policies_in_order,
 )
 from migration.plan.search.next_pods import find_next_pods
-from migration.plan.search.parts import AwaitedNodes, Part, divide, servable_parts
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.searched import SearchedWaves, completed, held_objects, search_policies
 from migration.plan.search.spread import Spreading
