@@ -176,7 +176,8 @@ def losses_text(plan: Plan) -> str:
     if plan.spare_nodes:
         return f"{tried} It leaves no more pods without devices than today; what cannot have that has no wave (--spare-nodes {plan.spare_nodes})."
     return (
-        f"{tried} Where it leaves more pods without devices than today, a note of the wave says so, and the wave stays "
+        f"{tried} Where it leaves more pods without devices than today, and a bounded search for other waves meets none "
+        "without such a loss, a note of the wave says so, and the wave stays "
         f"(spareNodes: 0 in plan.yaml); --spare-nodes {plan.tried_losses} holds such nodes and namespaces instead."
     )
 

@@ -314,6 +314,24 @@ def stage_after(stage: Stage, nodes: frozenset[str] | set[str], parts: Sequence[
     )
 
 
+def with_those_of(moment: Moment, waves: Sequence[tuple[Moment, Attempt]]) -> Moment:
+    """Return a moment with the nodes and parts of some waves alone."""
+    names = {entry.node.name for _, attempt in waves for entry in attempt.nodes}
+    moving = {part for _, attempt in waves for part in attempt.parts}
+    return msgspec.structs.replace(
+        moment,
+        nodes=tuple(entry for entry in moment.nodes if entry.node.name in names),
+        parts=tuple(part for part in moment.parts if part in moving),
+    )
+
+
+def with_left(moment: Moment, end: Moment) -> Moment:
+    """Return a moment with the nodes and parts that no wave has."""
+    return msgspec.structs.replace(
+        moment, nodes=(*moment.nodes, *end.nodes), parts=(*moment.parts, *end.parts)
+    )
+
+
 def nodes_in_order(moment: Moment, bound: Collection[str]) -> list[Candidate]:
     """Return the nodes in the order of their waves: with few pods first, with work that has to end last.
 

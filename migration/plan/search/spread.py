@@ -14,7 +14,15 @@ from kube.quantity import ZERO, Quantity
 from migration.plan.model.parts import Part
 from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.losses import NodeLosses
-from migration.plan.search.moments import Attempt, Moment, Obstacle, PlanProgress, Policy
+from migration.plan.search.moments import (
+    Attempt,
+    Moment,
+    Obstacle,
+    PlanProgress,
+    Policy,
+    with_left,
+    with_those_of,
+)
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.rivals import missing_pods
 from migration.plan.search.searched import SearchedWaves, completed, search_policies
@@ -133,11 +141,11 @@ class Spreading:
         first = next(number for number, wave in enumerate(tried) if wave.obstacle)
         start = max(0, first - _BEFORE)
         changing = searched.waves[start:]
-        moment = _with_those_of(searched.waves[start][0], changing)
+        moment = with_those_of(searched.waves[start][0], changing)
         # Idle devices are kept by those that are packed.
         policies = [msgspec.structs.replace(policy, keep_free=0) for policy in self._policies]
         steps = _Steps(self._progress, _STEPS // max(1, len(self._placer.pods)))
-        begin = _with_those_of(_spread_moment(tried[start].moment), changing)
+        begin = with_those_of(_spread_moment(tried[start].moment), changing)
         spread = search_policies(self._placer, self._losses, begin, policies, steps)
         waves: list[tuple[Moment, Attempt]] = []
         for _, attempt in spread.waves:
@@ -157,11 +165,11 @@ class Spreading:
             waves=(
                 *searched.waves[:start],
                 *(
-                    (_with_left(moment, searched.end), attempt)
+                    (with_left(moment, searched.end), attempt)
                     for moment, attempt in (*waves, *further.waves)
                 ),
             ),
-            end=_with_left(further.end, searched.end),
+            end=with_left(further.end, searched.end),
         )
         return completed(other, self._placer, self._packed, self._policies[-1].wave_nodes)
 
@@ -330,24 +338,6 @@ def _spread_moment(moment: Moment, placement: Placement | None = None) -> Moment
         moment,
         stage=msgspec.structs.replace(moment.stage, spreads=True),
         placement=placement or moment.placement,
-    )
-
-
-def _with_those_of(moment: Moment, waves: Sequence[tuple[Moment, Attempt]]) -> Moment:
-    """Return a moment with the nodes and parts of some waves alone."""
-    names = frozenset[str]().union(*(_names(attempt) for _, attempt in waves))
-    moving = {part for _, attempt in waves for part in attempt.parts}
-    return msgspec.structs.replace(
-        moment,
-        nodes=tuple(entry for entry in moment.nodes if entry.node.name in names),
-        parts=tuple(part for part in moment.parts if part in moving),
-    )
-
-
-def _with_left(moment: Moment, end: Moment) -> Moment:
-    """Return a moment with the nodes and parts that no wave has."""
-    return msgspec.structs.replace(
-        moment, nodes=(*moment.nodes, *end.nodes), parts=(*moment.parts, *end.parts)
     )
 
 

@@ -34,6 +34,7 @@ from migration.plan.search.moments import (
 from migration.plan.search.next_pods import find_next_pods
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.searched import SearchedWaves, completed, held_objects, search_policies
+from migration.plan.search.sparing import SparingSearch
 from migration.plan.search.spread import Spreading
 from migration.plan.search.stage import PodKey, Stage, switched_labels
 from migration.plan.search.unmovable import (
@@ -170,6 +171,9 @@ class Planner:
         search = self._searched(begin, start.selected, progress)
         useful = self._without_useless_nodes(begin, search, progress)
         if not progress.stops():
+            moving = (self._workloads, self._divisible)
+            sparing = SparingSearch(self._placer, self._losses, self._policy, moving, progress)
+            useful = sparing.sparing(useful)
             repeating = WaveSearch(self._placer, self._policy, self._losses, progress.stops)
             useful = completed(useful, self._placer, repeating, self._policy.wave_nodes)
             spreading = Spreading(self._placer, self._losses, self._policies, progress)
