@@ -1,4 +1,4 @@
-"""Workloads without pods: the outcome of one of another project, by its templates, and the text on suspended ones. Pure."""
+"""Workloads without pods: the outcome of one of another project, by its templates, and the texts on suspended ones and on CronJobs. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from admission.native_mappings import MappableNames
-from findings.text import join_names
+from findings.text import count_text, join_names
 from migration.assessment.outcomes import AssessedWorkload, Outcome, assess_workload
 from migration.cluster.device_pods import next_device_pods
 from migration.cluster.workloads import Workload
@@ -73,3 +73,20 @@ def suspended_text(workloads: Iterable[AssessedWorkload]) -> str:
     if len(names) == 1:
         return f"{names[0]} is suspended, and counted with no pods: once resumed, it needs free devices"
     return f"{join_names(names)} are suspended, and counted with no pods: once resumed, they need free devices"
+
+
+def next_runs_text(workloads: Iterable[AssessedWorkload]) -> str:
+    """Return the text about the CronJobs without a run that count with the pods of the next one; empty without any."""
+    waiting = [
+        workload
+        for workload in workloads
+        if workload.key.kind == "CronJob" and workload.pods and not workload.members
+    ]
+    if not waiting:
+        return ""
+    number = sum(workload.pods for workload in waiting)
+    names = join_names([workload.key.reference for workload in waiting])
+    pods = f"{count_text(number, 'pod')} of the next"
+    if len(waiting) == 1:
+        return f"{names} has no run now, and counts with {pods} run"
+    return f"{names} have no run now, and count with {pods} runs"

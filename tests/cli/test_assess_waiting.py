@@ -52,14 +52,31 @@ def test_pods_that_run_are_placed_where_they_are(tmp_path: Path) -> None:
     assert blocker["message"].endswith("; all of them wait today, too")
 
 
-def test_a_cron_job_without_a_run_uses_no_devices_today() -> None:
-    """`quota convert` raised a quota by it."""
+def nightly() -> dict[str, Any]:
+    """A CronJob of two GPUs without a run."""
     container = {"name": "c", "image": "a", "resources": {"limits": {GPU: 2}}}
     job = {"template": {"spec": {"containers": [container]}}}
-    nightly = api_object(
+    return api_object(
         "CronJob", "nightly", "team", spec={"schedule": "0 1 * * *", "jobTemplate": {"spec": job}}
     )
-    objects = [plugin_node("gpu-0"), namespace("team"), nightly]
+
+
+def test_a_cron_job_without_a_run_is_named_with_the_pods_of_its_next_run(tmp_path: Path) -> None:
+    """They were among the pods of today."""
+    objects = [plugin_node("gpu-0"), namespace("team"), nightly()]
+    objects += workload("web", {GPU: "1"}, ["gpu-0"])
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+
+    text = " ".join(drawbridge("assess", "--snapshot", file).stdout.split())
+
+    assert "2 workloads with devices, 2 pods" in text
+    assert "CronJob/team/nightly has no run now, and counts with 1 pod of the next run" in text
+
+
+def test_a_cron_job_without_a_run_uses_no_devices_today() -> None:
+    """`quota convert` raised a quota by it."""
+    objects = [plugin_node("gpu-0"), namespace("team"), nightly()]
     objects += workload("web", {GPU: "1"}, ["gpu-0"])
     sources = [SourceObject(document=entry, source="a test", line=0) for entry in objects]
 

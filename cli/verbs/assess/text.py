@@ -13,7 +13,7 @@ from migration.assessment.assess import Assessment
 from migration.assessment.blockers import Blocker
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.replaced_lines import replaced_text
-from migration.assessment.stopped_outcomes import suspended_text
+from migration.assessment.stopped_outcomes import next_runs_text, suspended_text
 from migration.cluster.remaining import Remaining, remaining_texts
 from translation.cluster.component_statements import NATIVE_COSTS, Component
 
@@ -170,6 +170,8 @@ def _outcomes(assessment: Assessment) -> Iterator[Row]:
             yield Row(label="workloads", text=text)
     if suspended := suspended_text(assessment.workloads):
         yield Row(label="suspended", text=suspended)
+    if next_runs := next_runs_text(assessment.workloads):
+        yield Row(label="next runs", text=next_runs)
     if totals[Outcome.NATIVE.value]:
         yield Row(label="native", text=native_costs(assessment.components))
 
