@@ -10,7 +10,7 @@ import pytest
 from kube.manifests.dump import dump_yaml
 from kube.names import TRANSLATE_LABEL
 from testing.command import drawbridge
-from testing.documents import namespace
+from testing.documents import namespace, node
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import held_objects, planned, waves
 
@@ -19,6 +19,7 @@ VERSION: Final = {
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
     "PyTorchJob": "kubeflow.org/v1",
     "MPIJob": "kubeflow.org/v1",
+    "Notebook": "kubeflow.org/v1",
     "JobSet": "jobset.x-k8s.io/v1alpha2",
     "Trainer": "example.com/v1",
 }
@@ -267,3 +268,24 @@ def test_a_custom_workload_that_has_ended_stops_no_wave(tmp_path: Path) -> None:
 
 def _drains(wave: Path, node: str) -> bool:
     return f"kubectl drain {node} " in (wave / "switch.sh").read_text()
+
+
+def test_a_node_held_for_a_notebook_is_not_called_one_of_rejected_pods(tmp_path: Path) -> None:
+    """Its pod is rejected by nothing: no script restarts a Notebook, and its devices are not counted."""
+    mig = {"nvidia.com/mig-1g.5gb": "1"}
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/mig.strategy": "mixed"}
+    nodes = [
+        node(name, {"cpu": "8", "nvidia.com/mig-1g.5gb": "7"}, labels, {})
+        for name in ("mig-0", "mig-1")
+    ]
+    lab = pods_of("Notebook", "lab", mig, ["mig-0"], namespace="labs")
+    web = workload("web", mig, ["mig-1"])
+
+    plan = planned(tmp_path, [*nodes, namespace("labs"), namespace("team"), *lab, *web])
+
+    reason = held_objects(plan)["Node//mig-1"]
+    assert reason.startswith("while draining this node only, 1 pod has no devices")
+    assert reason.endswith(
+        "though they may have devices for such pods: mig-0 (nothing here moves some of its pods, so that it is not known "
+        "which of its devices these have)"
+    )

@@ -85,7 +85,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
         waits: The drains have waited for pods that run to their end; those of nodes that are lost move.
         spreads: Pods that move are placed small ones first, each on the emptiest devices of the emptiest node; else packed.
         closed: Nodes whose pods stay, and that take no others: nobody knows which of their devices are free,
-            since pods that would be rejected use some; and nodes that are not ready.
+            since pods that would be rejected, or that nothing here moves, use some; and nodes that are not ready.
         unready: Those of them that are not ready: a percentage of devices to keep free is none of theirs.
         opted_in: Namespaces whose pods get claims.
         selected: Workloads, as `Kind/namespace/name`, of other namespaces whose pods get claims.

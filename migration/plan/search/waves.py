@@ -439,7 +439,7 @@ class Planner:
         return frozenset(filter(None, self._live_nodes.get(workload.key.reference, ())))
 
     def _closed_nodes(self) -> frozenset[str]:
-        """Return the nodes with pods that would be rejected, since the devices of these are unknown."""
+        """Return the nodes with pods that would be rejected, or that nothing here moves: their devices are unknown."""
         return frozenset[str]().union(
             *(self._nodes_of(workload) for workload in self._workloads if workload.result is None)
         )
