@@ -1,4 +1,4 @@
-"""`drawbridge plan`: other waves, where the largest ones leave no node to spare."""
+"""`drawbridge plan`: other waves in place of those that leave no node to spare."""
 
 from pathlib import Path
 from typing import Final
