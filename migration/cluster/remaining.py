@@ -54,7 +54,7 @@ def find_remaining(
     claimed: dict[str, int] = {}
     served: dict[str, int] = {}
     for workload in workloads:
-        if any(requests_any(source, names) for source in _pods(workload)):
+        if any(requests_any(source, names) for source in pods_or_template(workload)):
             reference = workload.key.reference
             number = sum(_has_device_for(source, names) for source in workload.pods)
             claimed |= {reference: number} if number else {}
@@ -108,8 +108,8 @@ def _offered(node: Node, names: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(key for key in names if amounts.get(key, ZERO) > ZERO))
 
 
-def _pods(workload: Workload) -> Iterator[SourceObject]:
-    """Yield the pods or the template of a workload."""
+def pods_or_template(workload: Workload) -> Iterator[SourceObject]:
+    """Yield the pods of a workload, or the object with their template."""
     if workload.owner is not None and has_template(workload.owner):
         yield workload.owner
         return

@@ -740,7 +740,7 @@ def test_a_node_of_replicas_beside_others_has_the_setting_in_its_fix(
 
 @pytest.mark.parametrize("name", ["nvidia.com/gpumem", "tensor-fusion.ai/vram-limit"])
 def test_no_setting_leaves_a_node_of_names_that_stay_everywhere(name: str) -> None:
-    (held,) = held_unknown_devices({"hami-0": (name,)})
+    (held,) = held_unknown_devices({"hami-0": (name,)}, {})
 
     assert ("translation.keep" in held.fix) is not name.startswith("nvidia")
 
@@ -774,7 +774,9 @@ def test_a_node_whose_plugin_leaves_with_a_kept_name_in_use_is_held(
     assert has_pods is ("Node//ts-1" in kept)
     if has_pods:
         assert f"running pods on it have {RENAMED}, " in kept["Node//ts-1"]["reason"]
-        assert kept["Node//ts-1"]["fix"].startswith(f"set {advice} beside translation.keep, ")
+        assert kept["Node//ts-1"]["fix"].startswith(
+            f"if {RENAMED} stands for parts of its GPUs, set {advice} beside translation.keep, "
+        )
     assert {} == held_objects(after)
     assert not {"ts-0", "ts-1"} & {name for names, _ in waves(after) for name in names}
 

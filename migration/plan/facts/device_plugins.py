@@ -299,17 +299,20 @@ def node_for_daemon_sets(document: Mapping[str, Any]) -> Node | None:
     return msgspec.structs.replace(node, spec=spec)
 
 
-def held_unknown_devices(keys_of: Mapping[str, Sequence[str]]) -> Iterator[Held]:
+def held_unknown_devices(
+    keys_of: Mapping[str, Sequence[str]], other_names: Mapping[str, Collection[str]]
+) -> Iterator[Held]:
     """Yield the nodes with device plugins that offer devices that no plan knows.
 
     Args:
         keys_of: Node to what its device plugins offer.
+        other_names: Node to the names of NVIDIA's domain that are no parts of its GPUs, as of `names_of_other_plugins`.
     """
     for name, keys in keys_of.items():
         if not is_name(name):
             continue
         reason = f"its device plugin offers {', '.join(keys)}, and {_NOT_KNOWN}"
-        setting = _setting_for(keys)
+        setting = _setting_for(keys, other_names.get(name, ()))
         if all(map(is_replica_name, keys)):
             reason = f"{reason}: {_OF_PARTS}"
             fix = f"{STOP_SHARING}; or leave these nodes as they are ({setting})"
@@ -318,9 +321,17 @@ def held_unknown_devices(keys_of: Mapping[str, Sequence[str]]) -> Iterator[Held]
         yield Held(object=f"Node//{name}", reason=reason, fix=fix)
 
 
-def _setting_for(keys: Sequence[str]) -> str:
-    """Return the settings for a node of some names to stay with its device plugin; empty without such settings."""
-    renamed = [key for key in keys if key.startswith(DISCOVERY_PREFIX) and not is_handled(key)]
+def _setting_for(keys: Sequence[str], other_names: Collection[str]) -> str:
+    """Return the settings for a node of some names to stay with its device plugin; empty without such settings.
+
+    Args:
+        other_names: Those that are no parts of its GPUs.
+    """
+    renamed = [
+        key
+        for key in keys
+        if key.startswith(DISCOVERY_PREFIX) and not is_handled(key) and key not in other_names
+    ]
     # One plugin offers replicas and what else there is of a node, so it stays for them with all.
     if names := [key for key in keys if is_replica_name(key) or key in renamed]:
         meanings = [_renaming(renamed)] if renamed else []
@@ -340,7 +351,10 @@ def _renaming(names: Iterable[str]) -> str:
 
 
 def held_kept_names(
-    nodes: Iterable[PlannedNode], options: TranslationOptions, workloads: Iterable[Workload]
+    nodes: Iterable[PlannedNode],
+    options: TranslationOptions,
+    workloads: Iterable[Workload],
+    other_names: Mapping[str, Collection[str]],
 ) -> Iterator[Held]:
     """Yield the nodes with running pods of a kept name of devices that their switch takes away.
 
@@ -350,6 +364,7 @@ def held_kept_names(
         nodes: The nodes that could be switched.
         options: The settings with the names that stay.
         workloads: The workloads of the cluster with their pods.
+        other_names: Node to the names of NVIDIA's domain that are no parts of its GPUs, as of `names_of_other_plugins`.
     """
     running: dict[str, dict[str, None]] = {}
     for source in (pod for workload in workloads for pod in workload.pods if options.kept):
@@ -358,11 +373,19 @@ def held_kept_names(
             running.setdefault(str(node_of(source)), {}).update(dict.fromkeys(own))
     for node in nodes:
         drivers = _vendor_drivers(node)
-        leaving = [name for name in running.get(node.name, ()) if _driver_of_kept(name) in drivers]
+        staying = other_names.get(node.name, ())
+        leaving = [
+            name
+            for name in running.get(node.name, ())
+            if _driver_of_kept(name) in drivers and name not in staying
+        ]
         if leaving:
             fix = _MOVE_FIRST
             if all(name.startswith(DISCOVERY_PREFIX) for name in leaving):
-                fix = f"set {_renaming(leaving)} beside translation.keep, so that the whole node stays; or {fix}"
+                fix = (
+                    f"if {join_names(leaving)} stands for parts of its GPUs, set {_renaming(leaving)} beside translation.keep, "
+                    f"so that the whole node stays; else {fix}"
+                )
             reason = _SHARED_GPUS if any(map(_is_share, leaving)) else _LEAVES
             yield Held(
                 object=f"Node//{node.name}", reason=reason.format(join_names(leaving)), fix=fix

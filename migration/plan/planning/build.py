@@ -151,12 +151,10 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         *held_by_daemon_sets(candidates),
         *held_unavailable(candidates, question.objects, prepared.doubled_nodes),
     )
-    unknown = prepared.cluster.unknown_devices.items()
-    blocked += held_unknown_devices(
-        {name: keys for name, keys in unknown if name not in prepared.doubled_nodes}
-    )
+    blocked += held_unknown_devices(prepared.unknown_devices, prepared.other_names)
     planned_nodes = [entry.node for entry in candidates]
-    blocked += held_kept_names(planned_nodes, question.options, prepared.groups.values())
+    workloads = prepared.groups.values()
+    blocked += held_kept_names(planned_nodes, question.options, workloads, prepared.other_names)
     blocked += held_sliced(prepared.cluster.sliced)
     chart_names = prepared.cluster.chart_names
     blocked += held_by_names(chart_names, candidates, {entry.object for entry in blocked})

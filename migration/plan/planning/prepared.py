@@ -25,6 +25,7 @@ from migration.assessment.quota_conversion import ConvertedQuota, knows_use
 from migration.assessment.replaced_lines import convert_plan_quotas, planned_objects
 from migration.cluster.evidence import Evidence, is_ready, mapping_at, read_evidence
 from migration.cluster.node_devices import Source, doubled_nodes
+from migration.cluster.other_plugins import names_of_other_plugins
 from migration.cluster.workloads import Workload
 from migration.plan.facts.confirmed import Confirmation
 from migration.plan.facts.hami_cards import read_cards
@@ -106,6 +107,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         bound_pods: Namespace and name of the pods with a volume of one node, or of one alone that has devices for them.
         reachable: The other pods with volumes that some nodes do not reach, each with the nodes of its volumes.
+        other_names: Node to the names of NVIDIA's domain that are no parts of its GPUs, as of `names_of_other_plugins`.
     """
 
     objects: tuple[SourceObject, ...]
@@ -116,6 +118,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
     reachable: Mapping[PodKey, Sequence[NodeSelector]]
     work: Mapping[str, Sequence[PlannedWork]]
     ending: Mapping[PodKey, str]
+    other_names: Mapping[str, frozenset[str]]
 
     @property
     def live_nodes(self) -> dict[str, list[str]]:
@@ -157,6 +160,14 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
     def doubled_nodes(self) -> frozenset[str]:
         """Return the nodes with devices that a device plugin and a DRA driver both hand out."""
         return frozenset(doubled_nodes(self.cluster.nodes))
+
+    @property
+    def unknown_devices(self) -> dict[str, tuple[str, ...]]:
+        """Node to the devices of its device plugins that are not known, without nodes of two systems."""
+        doubled = self.doubled_nodes
+        return {
+            name: keys for name, keys in self.cluster.unknown_devices.items() if name not in doubled
+        }
 
     def planner(
         self,
@@ -271,6 +282,9 @@ def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
         work=work,
         groups=groups,
         ending=ending_pods(work, evidence, groups),
+        other_names=names_of_other_plugins(
+            cluster.state.nodes, groups.values(), question.options.renamed_keys
+        ),
     )
 
 

@@ -1,0 +1,120 @@
+"""NICs under names of NVIDIA's domain that no vocabulary has: they are taken for no parts of GPUs."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from testing.documents import namespace, node
+from testing.migration import GPU, SHARE, WHOLE, daemon_set, hami_node, plugin_node, workload
+from testing.plan import held_objects, planned, waves
+
+RAIL: Final = "nvidia.com/rail_0"
+MIG_DEVICE: Final = "nvidia.com/mig-1g.5gb"
+COUNT: Final = "nvidia.com/gpu.count"
+NAMES: Final = (RAIL, "nvidia.com/cx7_gdr", "nvidia.com/bf3_vf", "nvidia.com/mlnx_net")
+"""Names of the SR-IOV or RDMA device plugin, as an administrator may choose them."""
+
+
+def keep(folder: Path, name: str) -> tuple[str, Path]:
+    path = folder / "settings.yaml"
+    path.write_text(dump_yaml([{"translation": {"keep": [name]}}]))
+    return "--settings", path
+
+
+def with_nics(name: str, *nodes: dict[str, Any]) -> list[dict[str, Any]]:
+    for entry in nodes:
+        entry["status"]["allocatable"] |= {name: "4"}
+    return [*nodes, namespace("team"), daemon_set("nvidia-device-plugin")]
+
+
+def kept_nodes(folder: Path, objects: list[dict[str, Any]], name: str = RAIL) -> list[str]:
+    """Return the nodes that are held for a kept name, in the plan of a cluster."""
+    held = held_objects(planned(folder, objects, *keep(folder, name)))
+    return [place for place, reason in held.items() if f"running pods on it have {name}" in reason]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nodes_move_with_pods_that_have_a_nic_beside_a_gpu(tmp_path: Path, name: str) -> None:
+    """All of them were held, and the fix said that the NICs were parts of their GPUs."""
+    objects = with_nics(name, plugin_node("gpu-0"), plugin_node("gpu-1"))
+    objects += workload("train", {GPU: "1", name: "1"}, ["gpu-0"])
+    objects += workload("launcher", {name: "1"}, ["gpu-1"])
+
+    plan = planned(tmp_path, objects, *keep(tmp_path, name))
+
+    assert {} == held_objects(plan)
+    assert ["gpu-0", "gpu-1"] == sorted(entry for names, _ in waves(plan) for entry in names)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "is_nic"),
+    [
+        pytest.param({GPU: "1"}, True, id="a GPU"),
+        pytest.param({MIG_DEVICE: "1"}, True, id="a MIG device"),
+        pytest.param(SHARE, True, id="a share of HAMi"),
+        pytest.param({f"{MIG_DEVICE}.shared": "1"}, False, id="a replica of a MIG device"),
+        pytest.param({GPU: "0"}, False, id="no GPU"),
+    ],
+)
+def test_a_name_beside_a_whole_gpu_is_one_of_a_nic(
+    tmp_path: Path, gpus: dict[str, str], *, is_nic: bool
+) -> None:
+    objects = with_nics(RAIL, plugin_node("gpu-0"), plugin_node("gpu-1"), hami_node("hami-0"))
+    objects += workload("launcher", {RAIL: "1"}, ["gpu-1"])
+    objects += workload("train", {**gpus, RAIL: "1"}, [])
+
+    assert ([] if is_nic else ["Node//gpu-1"]) == kept_nodes(tmp_path, objects)
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_nic"),
+    [
+        pytest.param({COUNT: "4"}, True, id="all GPUs are offered whole"),
+        pytest.param({COUNT: "5"}, False, id="one is not"),
+        pytest.param({COUNT: "4", f"{MIG_DEVICE}.count": "7"}, False, id="MIG devices are not"),
+        pytest.param({}, False, id="the number is not known"),
+    ],
+)
+def test_no_part_of_a_gpu_is_left_where_all_are_offered_whole(
+    tmp_path: Path, labels: dict[str, str], *, is_nic: bool
+) -> None:
+    objects = with_nics(RAIL, plugin_node("gpu-0", 4, **labels), plugin_node("gpu-1"))
+    objects += workload("train", WHOLE, ["gpu-0"])
+    objects += workload("launcher", {RAIL: "1"}, ["gpu-0", "gpu-1"])
+
+    assert ([] if is_nic else ["Node//gpu-0", "Node//gpu-1"]) == kept_nodes(tmp_path, objects)
+
+
+def test_a_name_that_no_node_offers_is_none_of_a_nic(tmp_path: Path) -> None:
+    """HAMi's scheduler counts memory under a name of its own, and the next pods would wait for a node with it."""
+    name = "nvidia.com/vram"
+    objects = [hami_node("hami-0"), hami_node("hami-1"), namespace("team")]
+    objects += workload("share", {GPU: "1", name: "1"}, ["hami-0"])
+
+    assert ["Node//hami-0"] == kept_nodes(tmp_path, objects, name)
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_nic"),
+    [
+        pytest.param({}, True, id="no sign of GPUs"),
+        pytest.param({"nvidia.com/gpu.present": "true"}, False, id="a label of GPUs"),
+    ],
+)
+def test_a_node_of_nics_alone_stays_by_the_name(
+    tmp_path: Path, labels: dict[str, str], *, is_nic: bool
+) -> None:
+    """Its fix gave the NICs the meaning of parts of GPUs: then no node that offers them has a wave."""
+    objects = [*with_nics(RAIL, plugin_node("gpu-0")), node("store", {RAIL: "8"}, labels)]
+    objects += [*workload("train", WHOLE, ["gpu-0"]), *workload("store", {RAIL: "1"}, ["store"])]
+
+    (fix,) = (
+        entry["fix"]
+        for entry in planned(tmp_path, objects)["held"]
+        if entry["object"] == "Node//store"
+    )
+
+    assert fix.endswith(f"translation.keep: [{RAIL}] of the settings)")
+    assert is_nic is ("renamedKeys" not in fix)
