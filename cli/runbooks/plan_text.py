@@ -46,8 +46,8 @@ def format_plan(plan: Plan, width: int, table_width: int = 0) -> str:
         Row(label="note", text=f"wave {', '.join(waves)}: {note}")
         for note, waves in waves_of.items()
     ]
-    rows += [Row(label="stops", text=text) for text in stopped_texts(plan)]
-    rows += [Row(label="beware", text=text) for text in returning_texts(plan)]
+    stops = (*stopped_texts(plan), *returning_texts(plan))
+    rows += [Row(label="stops", text=text) for text in stops]
     rows += [Row(label="kept", text=text) for text in remaining_texts(plan.remaining)]
     rows += _held_rows(plan.held)
     if not plan.waves:

@@ -6,6 +6,7 @@ from findings.text import join_names, reference_text
 from kube.manifests.source import SourceObject
 from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.environment import stopped_texts
+from migration.plan.facts.kept_away import returning_texts
 from migration.plan.model.plan import Plan
 
 
@@ -17,6 +18,7 @@ def known_stops(plan: Plan, objects: Iterable[SourceObject]) -> Iterator[str]:
         objects: The cluster that it is of.
     """
     yield from stopped_texts(plan)
+    yield from returning_texts(plan)
     plugins = DevicePlugins(objects)
     for wave in plan.waves:
         nodes_of: dict[str, list[str]] = {}

@@ -268,21 +268,32 @@ def test_what_gitops_would_take_back_is_named(
 @pytest.mark.parametrize(
     ("metadata", "manager", "state"), MANAGED, ids=lambda value: str(value)[:60]
 )
-def test_the_first_page_names_a_plugin_that_gitops_would_bring_back(
+def test_waves_stop_where_gitops_would_bring_a_plugin_back(
     tmp_path: Path, metadata: Mapping[str, Any], manager: str, state: str
 ) -> None:
-    """One note among those of the first wave told of it, and not that the plugin comes to switched nodes."""
+    """Every wave began, and with the next sync the plugin came to switched nodes, beside the driver."""
     plugin = daemon_set("nvidia-device-plugin")
     plugin["metadata"] |= metadata
-    cluster = [plugin_node("gpu-0"), plugin]
-    text = f"{manager} would take back that prepare.sh keeps DaemonSet/kube-system/nvidia-device-plugin from switched nodes, "
+    cluster = [plugin_node("gpu-0"), plugin_node("gpu-1"), *workload("web", {GPU: "1"}, ["gpu-0"])]
+    cluster += [namespace("team"), plugin]
+    reference = "DaemonSet/kube-system/nvidia-device-plugin"
+    text = f"preflight.sh stops wave 1, 2, since {manager} would take back that prepare.sh keeps {reference} from switched nodes, "
 
     result = call(tmp_path, cluster)
 
+    assert [state, state] == [
+        check["state"]
+        for wave in (1, 2)
+        for check in checks_before(tmp_path, cluster, wave)
+        if check["object"] == reference and manager in check["message"]
+    ]
     pages = [(tmp_path / "plan" / name).read_text() for name in ("README.md", "prepare.sh")]
     assert {state == "failed"} == {text in page for page in pages}
-    assert ("  beware" in result.stdout) is (state == "failed")
-    assert "  beware" not in call(tmp_path, cluster, "--format", "kustomize", folder="k").stdout
+    assert ("  stops" in result.stdout) is (state == "failed")
+    assert "  stops" not in call(tmp_path, cluster, "--format", "kustomize").stdout
+    assert {"note"} == {
+        check["state"] for check in checks_before(tmp_path, cluster) if manager in check["message"]
+    }
 
 
 BOTH_SIDES: Final = device_quota({"name": GPU})

@@ -10,6 +10,7 @@ kubernetes-sigs/dra-driver-nvidia-gpu (no device plugin beside it).
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from findings.text import join_names
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import list_at, mapping_at
@@ -24,7 +25,14 @@ from migration.plan.facts.vendors import (
     is_managed,
     plugin_vendor,
 )
-from migration.plan.model.plan import Plan, PlannedNode, PluginDaemonSet, is_name, is_namespace
+from migration.plan.model.plan import (
+    Plan,
+    PlannedNode,
+    PluginDaemonSet,
+    Wave,
+    is_name,
+    is_namespace,
+)
 
 
 def kept_away(
@@ -126,11 +134,26 @@ def _excludes(term: Mapping[str, Any], label: str) -> bool:
     return False
 
 
+def is_kept_away(plan: Plan, wave: Wave, reference: str) -> bool:
+    """Return True for a DaemonSet, given as `Kind/namespace/name`, that prepare.sh keeps from nodes of a wave."""
+    labels = {f"{key}={value}" for node in wave.nodes for key, value in node.labels.items()}
+    return any(
+        reference == f"{DAEMON_SET}/{plugin.namespace}/{plugin.name}"
+        and not labels.isdisjoint(plugin.labels)
+        for plugin in plan.plugins
+    )
+
+
 def returning_texts(plan: Plan) -> Iterator[str]:
     """Yield a sentence on each DaemonSet that a manager of objects would bring back to switched nodes."""
     for plugin in plan.plugins:
         place = DAEMON_SET, plugin.namespace, plugin.name
-        manager = plan.managed.get("/".join(place))
-        if manager in REVERTING and not in_repository(plan, *place):
-            text = f"{manager} would take back that prepare.sh keeps {'/'.join(place)} from switched nodes"
-            yield f"{text}, where it hands out devices beside the DRA driver: before the first wave plan again with --format {KUSTOMIZE}."
+        reference = "/".join(place)
+        manager = plan.managed.get(reference)
+        waves = [str(wave.wave) for wave in plan.waves if is_kept_away(plan, wave, reference)]
+        if waves and manager in REVERTING and not in_repository(plan, *place):
+            yield (
+                f"preflight.sh stops wave {join_names(waves)}, since {manager} would take back that prepare.sh keeps {reference} "
+                "from switched nodes, where it hands out devices beside the DRA driver: before the first wave plan again with "
+                f"--format {KUSTOMIZE}."
+            )
