@@ -23,7 +23,7 @@ def format_rehearsal_page(answer: RehearsalAnswer) -> str:
     return build_page(
         "Rehearsal of a migration",
         "On simulated nodes of a control plane of its own; no other cluster was asked.",
-        element("p", _verdict(answer)),
+        element("p", _verdicts(answer)),
         tiles(_tiles(answer)),
         *(
             section(f"Stopped at {run.script}", lines(run.output.splitlines()))
@@ -40,13 +40,18 @@ def format_rehearsal_page(answer: RehearsalAnswer) -> str:
     )
 
 
-def _verdict(answer: RehearsalAnswer) -> Markup:
+def _verdicts(answer: RehearsalAnswer) -> Iterator[Child]:
+    """Yield a badge for each part, so that a line may end between two."""
     if answer.is_good:
-        return badge("every wave was done, and no rule was broken", "good")
-    waves = f"{answer.waves_done} of {count_text(answer.waves, 'wave')} done"
-    stopped = (f"{run.script} stopped" for run in answer.stopped)
-    rules = [f"{count_text(len(answer.findings), 'rule')} broken"] if answer.findings else []
-    return badge("; ".join((waves, *dict.fromkeys(stopped), *rules)), "bad")
+        yield badge("every wave was done, and no rule was broken", "good")
+        return
+    yield badge(f"{answer.waves_done} of {count_text(answer.waves, 'wave')} done", "bad")
+    for script in dict.fromkeys(run.script for run in answer.stopped):
+        yield " "
+        yield badge(f"{script} stopped", "bad")
+    if answer.findings:
+        yield " "
+        yield badge(f"{count_text(len(answer.findings), 'rule')} broken", "bad")
 
 
 def _tiles(answer: RehearsalAnswer) -> Iterator[tuple[str, Child]]:
