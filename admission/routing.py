@@ -2,10 +2,10 @@
 
 A pod whose open claims are all of drivers that the bridge owns gets the bridge's schedulerName, and a
 toleration of the taint of the bridge's nodes, if it names no scheduler of its own, and loses the gate of
-DeviceQuotas unless it has keys of device plugins beside its claims. A pod with open claims of owned and of other drivers fits no scheduler and is rejected. Claims
-that are allocated already bind a pod to nodes and to no scheduler, so they do not count. Where nothing tells
-the driver of a claim, the pod is left as it is with a warning; the fence prevents harm. Never for lack of
-time: the scheduler of a pod cannot be changed later.
+DeviceQuotas unless it has keys of device plugins beside its claims. A pod with open claims of owned and of
+other drivers fits no scheduler and is rejected. Claims that are allocated already bind a pod to nodes and to
+no scheduler, so they do not count. Where nothing tells the driver of a claim, the pod is left as it is with a
+warning; the fence prevents harm. Never for lack of time: the scheduler of a pod cannot be changed later.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -23,6 +23,18 @@ CALLERS: Final = 4
 MEBIBYTE: Final = 2**20
 
 
+def clear(cluster: Access, namespaces: Sequence[str], *, timeout_s: float) -> None:
+    """Delete pods, claims and groups of namespaces, and wait until the cluster has no pod and no claim."""
+    for namespace in namespaces:
+        for kind in ("pods", "resourceclaims", "podgroups"):
+            cluster.request("DELETE", cluster.kind(kind).path(namespace))
+    cluster.wait_until(
+        lambda: not cluster.objects("pods") and not cluster.objects("resourceclaims"),
+        "pods and claims are gone",
+        timeout_s=timeout_s,
+    )
+
+
 class Answer(NamedTuple):
     """The answer to a call of an attacker; `message` is empty unless the call failed."""
 

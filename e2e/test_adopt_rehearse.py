@@ -65,6 +65,22 @@ def other_cluster(tmp_path: Path) -> Iterator[tuple[Path, list[object]]]:
         server.shutdown(socket.SHUT_RDWR)
 
 
+def rehearse(
+    snapshot: Path, *options: str, timeout_s: float = 300
+) -> subprocess.CompletedProcess[str]:
+    """Run a rehearsal in waves of one node, with the answer as JSON."""
+    command = [sys.executable, "-m", "cli", "rehearse", "--snapshot", str(snapshot)]
+    command += ["--wave-nodes", "1", "--gpu-operator", "none", *FLAGS[4:], *options, "-o", "json"]
+    return subprocess.run(
+        command,
+        cwd=snapshot.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout_s,
+    )
+
+
 def fleet(path: Path) -> Path:
     """Write the fleet of the examples, with whole GPUs kept from nodes of HAMi, and a metered team."""
     documents = list(yaml.load_all(FLEET.read_text(), Loader=yaml.CSafeLoader))
@@ -170,16 +186,8 @@ def test_pods_of_a_daemon_set_move_with_their_nodes(tmp_path: Path) -> None:
     plugin["spec"]["template"]["spec"]["containers"][0]["image"] = "k8s-device-plugin:v0.17.0"
     snapshot = tmp_path / "cluster.yaml"
     snapshot.write_text(yaml.safe_dump_all([*nodes, system, namespace("team"), plugin, *monitor]))
-    command = [sys.executable, "-m", "cli", "rehearse", "--snapshot", str(snapshot)]
 
-    result = subprocess.run(
-        [*command, "--wave-nodes", "1", "--gpu-operator", "none", *FLAGS[4:], "-o", "json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    result = rehearse(snapshot)
 
     answer = json.loads(result.stdout)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -215,18 +223,9 @@ def test_each_pod_with_a_volume_of_its_node_waits_for_it(tmp_path: Path) -> None
     snapshot = tmp_path / "cluster.yaml"
     team = [namespace("team"), *volumes, owner, *own_pods]
     snapshot.write_text(yaml.safe_dump_all([*nodes, system, plugin, *team]))
-    command = [sys.executable, "-m", "cli", "rehearse", "--snapshot", str(snapshot)]
     keep = tmp_path / "kept"
-    command += ["--wave-nodes", "1", "--gpu-operator", "none", *FLAGS[4:], "--keep", str(keep)]
 
-    result = subprocess.run(
-        [*command, "-o", "json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    result = rehearse(snapshot, "--keep", str(keep))
 
     assert result.returncode == 0, result.stdout + result.stderr
     answer = json.loads(result.stdout)
@@ -261,17 +260,8 @@ def test_what_the_plan_asks_a_person_for_is_done_and_work_is_evicted_on_demand(
     system["metadata"]["uid"] = "6f3c9d6e-1111-4c57-9d8f-000000000001"
     snapshot = tmp_path / "cluster.yaml"
     snapshot.write_text(yaml.safe_dump_all([*nodes, system, namespace("team"), debug, *web]))
-    command = [sys.executable, "-m", "cli", "rehearse", "--snapshot", str(snapshot)]
-    command += ["--wave-nodes", "1", "--gpu-operator", "none", *FLAGS[4:], "--evict-jobs"]
 
-    result = subprocess.run(
-        [*command, "-o", "json", "--keep", str(tmp_path / "kept")],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-    )
+    result = rehearse(snapshot, "--evict-jobs", "--keep", str(tmp_path / "kept"), timeout_s=400)
 
     assert result.stdout, result.stderr
     answer = json.loads(result.stdout)
@@ -303,17 +293,8 @@ def test_koordinator_and_a_repository_are_rehearsed_to_the_last_wave(
             document["metadata"]["annotations"] = tracking
     snapshot = tmp_path / "cluster.yaml"
     snapshot.write_text(yaml.safe_dump_all([*documents, system]))
-    command = [sys.executable, "-m", "cli", "rehearse", "--snapshot", str(snapshot)]
-    command += ["--wave-nodes", "1", "--gpu-operator", "none", *FLAGS[4:]]
 
-    result = subprocess.run(
-        [*command, "--format", "kustomize", "-o", "json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-    )
+    result = rehearse(snapshot, "--format", "kustomize", timeout_s=400)
 
     assert result.returncode == 0, result.stdout + result.stderr
     answer = json.loads(result.stdout)

@@ -19,6 +19,7 @@ from e2e.bridge import Bridge, bridged, doubly_held, is_considered, is_waiting
 from e2e.bystanders import (
     Answer,
     Attacker,
+    clear,
     repeating,
     seconds_until_bound,
     unharmed,
@@ -92,14 +93,7 @@ class Stage:
         )
 
     def clear(self) -> None:
-        for namespace in (TEAM, ATTACKED_FROM):
-            for kind in ("pods", "resourceclaims", "podgroups"):
-                self.cluster.request("DELETE", self.cluster.kind(kind).path(namespace))
-        self.cluster.wait_until(
-            lambda: not self.cluster.objects("pods") and not self.cluster.objects("resourceclaims"),
-            "pods and claims are gone",
-            timeout_s=TIMEOUT_S,
-        )
+        clear(self.cluster, (TEAM, ATTACKED_FROM), timeout_s=TIMEOUT_S)
 
 
 def taker(name: str, template: str = "one", nodes: list[str] | None = None, **spec: Any) -> Object:

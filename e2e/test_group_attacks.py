@@ -15,7 +15,7 @@ import pytest
 from e2e import groups, inventory
 from e2e.access import PATIENCE, Object, stream
 from e2e.bridge import Bridge, bridged, doubly_held, is_considered
-from e2e.bystanders import Attacker, seconds_until_bound, unharmed
+from e2e.bystanders import Attacker, clear, seconds_until_bound, unharmed
 from e2e.cluster import Cluster
 from e2e.groups import LABEL, member, pod_group
 from e2e.inventory import EXAMPLE
@@ -109,14 +109,7 @@ class Stage:
         return self.cluster.objects("pods", namespace, selector=f"{LABEL}={group}")
 
     def clear(self) -> None:
-        for namespace in (TEAM, ATTACKED_FROM):
-            for kind in ("pods", "resourceclaims", "podgroups"):
-                self.cluster.request("DELETE", self.cluster.kind(kind).path(namespace))
-        self.cluster.wait_until(
-            lambda: not self.cluster.objects("pods") and not self.cluster.objects("resourceclaims"),
-            "pods and claims are gone",
-            timeout_s=TIMEOUT_S,
-        )
+        clear(self.cluster, (TEAM, ATTACKED_FROM), timeout_s=TIMEOUT_S)
 
 
 def taker(name: str, template: str = "one", *, part: str, **more: Any) -> Object:

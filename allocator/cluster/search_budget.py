@@ -1,6 +1,12 @@
 """The steps that the searches of one answer may take together."""
 
+from typing import Final
+
 from allocator.cluster.verdict_cache import SearchCosts
+
+ANSWER_STEPS: Final = 50_000
+"""Steps of an answer, all parts together, evaluations of selectors, and what is kept for nominated pods:
+half a second. What was searched and evaluated is remembered, so that the next answer goes on from there."""
 
 
 class SearchBudget:

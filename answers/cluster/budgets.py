@@ -9,12 +9,11 @@ and so do those of the bridge with keys of device plugins, for these keys.
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
-from allocator.cluster.search_budget import SearchBudget
+from allocator.cluster.search_budget import ANSWER_STEPS, SearchBudget
 from allocator.declarations.model import DeclaredGroup
 from allocator.groups.budget import GroupBudget
 from allocator.groups.model import GroupPlan
@@ -45,16 +44,8 @@ from quotas.gates.usage import QuotaUsage
 from rules.context.context import Context
 from rules.context.rule import Subject
 from rules.feasibility.idle_cluster import IdleCluster
-from rules.quotas.excesses import find_pod_excesses, uncharged_entries
+from rules.quotas.excesses import UNTIL_ROOM, find_pod_excesses, uncharged_entries
 from translation.cluster.snapshot import TranslationSnapshot
-
-UNTIL_ROOM: Final = (
-    "wait until other pods of the tenant end, request less, or raise the DeviceQuota"
-)
-"""The way out for a pod that waits for a DeviceQuota if no smaller amount is known to fit."""
-
-ANSWER_STEPS: Final = 50_000
-"""Steps of all searches for the nodes of a pod within its quota, as on the bridge."""
 
 
 class Budgets:

@@ -51,6 +51,11 @@ from rules.quotas.amount_places import (
     request_with,
 )
 
+UNTIL_ROOM: Final = (
+    "wait until other pods of the tenant end, request less, or raise the DeviceQuota"
+)
+"""The way out for a pod that waits for a DeviceQuota if no smaller amount is known to fit."""
+
 _MEBIBYTE: Final = Quantity("1Mi")
 _COUNTED: Final = frozenset({Measure.DEVICES, Measure.CLAIMS})
 """Measures in which a device that is published later is charged the same."""
@@ -273,7 +278,7 @@ def _find_full_for_all(claims: _Claims, pods: int) -> Iterator[Finding]:
                 Code.DEVICE_QUOTA_FULL,
                 joint_path(claims.entries, claims.whole),
                 f"{excess.message} for {pods} pods; where the quota is enforced, some of them wait",
-                "wait until other pods of the tenant end, request less, or raise the DeviceQuota",
+                UNTIL_ROOM,
             )
 
 
@@ -295,7 +300,7 @@ def _full(excess: Excess, place: FieldPath, book: QuotaBook, *, is_pod: bool) ->
         Code.DEVICE_QUOTA_FULL,
         place,
         f"{excess.message}{outcome}",
-        "wait until other pods of the tenant end, request less, or raise the DeviceQuota",
+        UNTIL_ROOM,
     )
 
 

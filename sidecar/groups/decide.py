@@ -11,6 +11,7 @@ from typing import Final, TypeGuard
 import msgspec
 from msgspec.structs import replace
 
+from allocator.cluster.search_budget import ANSWER_STEPS
 from allocator.groups.arrangement import arrangement_of
 from allocator.groups.decide import GroupSearch
 from allocator.groups.model import (
@@ -47,7 +48,6 @@ from sidecar.model.rejections import (
     with_message,
 )
 from sidecar.plan.decisions import (
-    ANSWER_STEPS,
     EVALUATING,
     SEARCHING,
     NoDevicesNeeded,

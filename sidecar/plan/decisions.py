@@ -12,7 +12,7 @@ import msgspec
 
 from allocator.cluster.preference import Preference
 from allocator.cluster.ranking import Limits, RankedNodes
-from allocator.cluster.search_budget import SearchBudget
+from allocator.cluster.search_budget import ANSWER_STEPS, SearchBudget
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
@@ -82,9 +82,6 @@ TURN_PARTS: Final = 4
 """Parts of an answer while nodes fit, where they are taken in turn and the hundred are not complete."""
 MAX_PARTS: Final = 60
 """Parts of an answer while no node fits."""
-ANSWER_STEPS: Final = 50_000
-"""Steps of an answer, all parts together, evaluations of selectors, and what is kept for nominated pods:
-half a second. What was searched and evaluated is remembered, so that the next answer goes on from there."""
 EVALUATING: Final = "the selectors of the pod's ResourceClaims are being evaluated"
 SEARCHING: Final = "the search for devices goes on with the next attempt"
 KEPT_FOR_GROUP: Final = (

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name, pod_name
-from answers.cluster.budgets import UNTIL_ROOM
 from answers.cluster.conflicts import describe_conflicts
 from answers.cluster.fits_in_keys import budget_fixes, separation_advice, with_fits_in_keys
 from answers.cluster.held_back import held_devices, kept_for_groups
@@ -86,6 +85,7 @@ from kube.api.resource import ResourceClaim
 from kube.names import DEFAULT_SCHEDULER_NAME
 from process.profiles.profile_files import load_profiles
 from quotas.resource_quotas.obstacles import ADVICE, quota_lines
+from rules.quotas.excesses import UNTIL_ROOM
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 
 _GROUPS_EXPLAINED: Final = 5
