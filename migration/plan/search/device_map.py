@@ -10,8 +10,8 @@ import msgspec
 from allocator.nodes.node_resources import NodeResources
 from migration.plan.search.moments import Attempt, Moment
 from migration.plan.search.other_pods import PodName
-from migration.plan.search.placement import Placement
 from migration.plan.search.stage import PodKey
+from migration.plan.search.stage_allocator import Placement
 
 
 class NodeState(StrEnum):

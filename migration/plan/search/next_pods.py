@@ -18,8 +18,9 @@ from migration.assessment.outcomes import AssessedWorkload
 from migration.cluster.equivalence import device_pod, pod_shape
 from migration.cluster.evidence import mapping_at
 from migration.plan.facts.volumes import on_reachable_nodes
-from migration.plan.search.placement import Placement, Placer
+from migration.plan.search.placement import Placer
 from migration.plan.search.stage import PlannedPod, PodKey, Stage, planned_pod
+from migration.plan.search.stage_allocator import Placement
 
 _MOST: Final = 8
 """Pods that are counted at most."""

@@ -24,7 +24,7 @@ from answers.cluster.devices import published_devices
 from answers.model.cluster_state import ClusterState
 from kube.api.meta import encode
 from kube.api.node_selector import NodeSelector
-from kube.api.resource import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
+from kube.api.resource import ResourceClaimStatus, ResourceClaimTemplate
 from kube.quantity import Quantity
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import (
@@ -59,58 +59,13 @@ from migration.plan.search.stage_allocator import (
     OPEN,
     STAGE,
     SWITCHED,
-    DriverDevices,
-    FreeDevices,
+    Placement,
     StageAllocator,
     node_of,
 )
 
 _BATCH: Final = 64
 """Pods that are placed before it is seen which of them have found a node."""
-
-
-class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """The places of pods at a stage.
-
-    Attributes:
-        nodes: The nodes of the pods that have one.
-        claims: The claims of these pods, with their devices.
-        unplaced: The others.
-        stranded: Those of them that cannot leave a switched node, and have device keys.
-        free: Devices without a consumer, of nodes that take pods.
-        devices: Driver to the number of its devices on these nodes, and of those without a consumer.
-        in_use: Node to the number of its devices that are not free, or may be in use.
-        others: Pods without devices that have left their node to their new ones; empty for those without one.
-        ended: Pods that a drain has waited for until they ended; they use nothing any more.
-        resources: Node to its CPU, memory and other counted resources, with all pods that are placed.
-    """
-
-    nodes: Mapping[PodKey, str]
-    claims: Mapping[PodKey, tuple[ResourceClaim, ...]] = {}
-    unplaced: frozenset[PodKey] = frozenset()
-    stranded: frozenset[PodKey] = frozenset()
-    free: FreeDevices = FreeDevices(0, 0)
-    devices: Mapping[str, DriverDevices] = {}
-    in_use: Mapping[str, int] = {}
-    others: Mapping[PodName, str] = {}
-    ended: frozenset[PodKey] = frozenset()
-    resources: Mapping[str, NodeResources] = {}
-
-    def after(self, before: "Placement") -> "Placement":
-        """Return this placement, with pods that were left out on their nodes before."""
-        missing = {
-            key: node
-            for key, node in before.nodes.items()
-            if key not in self.nodes and key not in self.unplaced and key not in self.ended
-        }
-        return msgspec.structs.replace(
-            self,
-            nodes={**missing, **self.nodes},
-            claims={
-                **{key: before.claims[key] for key in missing if key in before.claims},
-                **self.claims,
-            },
-        )
 
 
 class Placer:

@@ -22,7 +22,8 @@ from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Attempt, Moment, stage_after
 from migration.plan.search.next_pods import NextPod, next_pod_notes
 from migration.plan.search.other_pods import PodName
-from migration.plan.search.placement import Placement, Placer
+from migration.plan.search.placement import Placer
+from migration.plan.search.stage_allocator import Placement
 
 _NO_SPARE: Final = (
     "after it no node to spare of those with {}: were one lost, more pods would have no devices than today; "

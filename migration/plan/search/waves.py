@@ -32,11 +32,12 @@ from migration.plan.search.moments import (
     policies_in_order,
 )
 from migration.plan.search.next_pods import find_next_pods
-from migration.plan.search.placement import Placement, Placer
+from migration.plan.search.placement import Placer
 from migration.plan.search.searched import SearchedWaves, completed, held_objects, search_policies
 from migration.plan.search.sparing import SparingSearch
 from migration.plan.search.spread import Spreading
 from migration.plan.search.stage import PodKey, Stage, switched_labels
+from migration.plan.search.stage_allocator import Placement
 from migration.plan.search.unmovable import (
     Unmovable,
     bound_workloads,
