@@ -438,7 +438,7 @@ def _use_of(
     of_pod, surge = devices_of_pod(workload), surge_of(workload)
     pods = _present_pods(workload, objects)
     own = [
-        (workload.devices.get(name, of_pod) if name in objects.pods else Counter[str]())
+        (devices_of_pod(workload, name) if name in objects.pods else Counter[str]())
         | class_devices(objects.claims_of.get(name, ()))
         for name in workload.members
     ]

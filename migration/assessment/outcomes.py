@@ -86,7 +86,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         members: Namespace and name of its live pods.
         pod_outcome: The outcome of the pods that its controller creates; its own is unknown where nothing here moves it.
         next_classes: The DeviceClasses that the claims of these pods name, where nothing here moves it.
-        devices: Live pod to its devices by DeviceClass, where nothing here moves it.
+        translations: Live pod to its own translation, where nothing here moves it.
         suspended: It is suspended, and has no pods; it counts with none.
         next_pods: The number of pods at a time of its templates, for a workload of another project that counts with none.
     """
@@ -103,7 +103,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     members: frozenset[tuple[str, str]] = frozenset()
     pod_outcome: Outcome = Outcome.UNKNOWN
     next_classes: frozenset[str] = frozenset()
-    devices: Mapping[tuple[str, str], Counter[str]] = {}
+    translations: Mapping[tuple[str, str], TranslatedObject] = {}
     suspended: bool = False
     next_pods: int = 0
 
@@ -215,7 +215,7 @@ def assess_workload(
         ),
         pod_outcome=pod_outcome,
         suspended=workload.is_suspended,
-        devices=_devices_by_pod(workload.pods, snapshot, options, namespace)
+        translations=_translations_by_pod(workload.pods, snapshot, options, namespace)
         if outcome is Outcome.UNKNOWN and pod_outcome is not Outcome.UNKNOWN
         else {},
     )
@@ -474,30 +474,33 @@ def translated_pod(result: TranslatedObject) -> Mapping[str, Any] | None:
     return pod if isinstance(pod, Mapping) else None
 
 
-def _devices_by_pod(
+def _translations_by_pod(
     pods: Iterable[SourceObject],
     snapshot: TranslationSnapshot,
     options: TranslationOptions,
     namespace: str,
-) -> dict[tuple[str, str], Counter[str]]:
-    """Return each pod to its devices by DeviceClass; those of equal translations are translated once."""
-    devices_of, devices = dict[Hashable, Counter[str]](), {}
+) -> dict[tuple[str, str], TranslatedObject]:
+    """Return each pod to its translation; those of equal translations have the same one."""
+    results, by_pod = dict[Hashable, TranslatedObject](), {}
     for source in pods:
         shape = translation_shape(source)
-        if shape not in devices_of:
-            result = translate_adopted(as_created(source, snapshot), snapshot, options, namespace)
-            devices_of[shape] = _devices_of(result)
-        devices[source.namespace or namespace, source.name] = devices_of[shape]
-    return devices
+        if shape not in results:
+            created = as_created(source, snapshot)
+            results[shape] = translate_adopted(created, snapshot, options, namespace)
+        by_pod[source.namespace or namespace, source.name] = results[shape]
+    return by_pod
 
 
-def _devices_of(result: TranslatedObject) -> Counter[str]:
-    return sum((claim.devices() for claim in result.claims), Counter())
+def devices_of_pod(workload: AssessedWorkload, pod: tuple[str, str] | None = None) -> Counter[str]:
+    """Return DeviceClass to the devices that the claims of one pod request of it.
 
-
-def devices_of_pod(workload: AssessedWorkload) -> Counter[str]:
-    """Return DeviceClass to the devices that the claims of one pod request of it."""
-    return _devices_of(workload.result) if workload.result is not None else Counter()
+    Args:
+        workload: The workload.
+        pod: Namespace and name of a live pod, which may have a translation of its own.
+    """
+    result = workload.translations.get(pod, workload.result) if pod else workload.result
+    claims = result.claims if result is not None else ()
+    return sum((claim.devices() for claim in claims), Counter())
 
 
 def mapped_classes(workloads: Iterable[AssessedWorkload]) -> dict[str, str]:

@@ -9,10 +9,11 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from kube.names import TRANSLATE_LABEL
+from testing.builders import HAMI
 from testing.command import drawbridge
 from testing.documents import namespace, node
-from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
-from testing.plan import held_objects, planned, waves
+from testing.migration import GPU, SHARE, daemon_set, hami_node, plugin_node, workload
+from testing.plan import failed_before, held_objects, planned, waves
 
 VERSION: Final = {
     "RayCluster": "ray.io/v1",
@@ -270,16 +271,83 @@ def _drains(wave: Path, node: str) -> bool:
     return f"kubectl drain {node} " in (wave / "switch.sh").read_text()
 
 
-def test_a_node_held_for_a_notebook_is_not_called_one_of_rejected_pods(tmp_path: Path) -> None:
-    """Its pod is rejected by nothing: no script restarts a Notebook, and its devices are not counted."""
-    mig = {"nvidia.com/mig-1g.5gb": "1"}
-    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/mig.strategy": "mixed"}
-    nodes = [
-        node(name, {"cpu": "8", "nvidia.com/mig-1g.5gb": "7"}, labels, {})
-        for name in ("mig-0", "mig-1")
-    ]
-    lab = pods_of("Notebook", "lab", mig, ["mig-0"], namespace="labs")
-    web = workload("web", mig, ["mig-1"])
+MIG: Final = {"nvidia.com/mig-1g.5gb": "1"}
+MIG_LABELS: Final = {
+    "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB",
+    "nvidia.com/mig.strategy": "mixed",
+}
+
+
+def mig_node(name: str, devices: int) -> dict[str, Any]:
+    return node(name, {"cpu": "8", "nvidia.com/mig-1g.5gb": str(devices)}, MIG_LABELS, {})
+
+
+def test_a_node_with_a_notebook_takes_pods_of_device_plugins(tmp_path: Path) -> None:
+    """Its device plugin goes on, and has the devices that the Notebook leaves; the node counted for nobody."""
+    nodes = [mig_node(name, 7) for name in ("mig-0", "mig-1")]
+    lab = pods_of("Notebook", "lab", MIG, ["mig-0"], namespace="labs")
+    web = workload("web", MIG, ["mig-1"])
+
+    plan = planned(tmp_path, [*nodes, namespace("labs"), namespace("team"), *lab, *web])
+
+    assert {"Node//mig-0", "Namespace//labs"} == held_objects(plan).keys()
+    assert [(["mig-1"], ["team"])] == waves(plan)
+
+
+def test_a_node_with_a_notebook_takes_no_more_pods_than_it_leaves_devices_for(
+    tmp_path: Path,
+) -> None:
+    nodes = [mig_node("mig-0", 2), mig_node("mig-1", 7)]
+    lab = pods_of("Notebook", "lab", MIG, ["mig-0"], namespace="labs")
+    web = workload("web", MIG, ["mig-1", "mig-1"])
+
+    plan = planned(tmp_path, [*nodes, namespace("labs"), namespace("team"), *lab, *web])
+
+    reason = held_objects(plan)["Node//mig-1"]
+    assert "while draining this node only, 1 pod has no devices: 1 of Deployment/team/web" == reason
+
+
+def test_a_node_with_a_notebook_takes_no_pods_with_claims(tmp_path: Path) -> None:
+    """It has no DRA driver until its Notebook is stopped."""
+    nodes = [mig_node("mig-0", 7), mig_node("mig-1", 2), mig_node("mig-2", 2)]
+    lab = pods_of("Notebook", "lab", MIG, ["mig-0"], namespace="labs")
+    web = workload("web", MIG, ["mig-0"] * 5)
+
+    plan = planned(tmp_path, [*nodes, namespace("labs"), namespace("team"), *lab, *web])
+
+    assert [] == waves(plan)
+    assert "Namespace//team" in held_objects(plan)
+
+
+def test_verify_counts_the_devices_of_a_notebook(tmp_path: Path) -> None:
+    """Before a wave all devices of its node were free."""
+    large = {**SHARE, "nvidia.com/gpumem": "39000"}
+    driver = daemon_set(
+        "hami-dra",
+        nodeSelector={"drawbridge.internal/dra-driver": HAMI},
+        volumes=[{"name": "r", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}],
+    )
+    lab = pods_of("Notebook", "lab", large, ["hami-0"], namespace="labs")
+    later = pods_of("Notebook", "later", large, ["hami-0"], namespace="labs")
+    web = workload("web", large, ["hami-1"])
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    objects = [driver, *nodes, namespace("labs"), namespace("team"), *lab, *web]
+
+    assert [(["hami-1"], ["team"])] == waves(planned(tmp_path, objects))
+
+    assert {} == failed_before(tmp_path, objects)
+    failed = failed_before(tmp_path, [*objects, *later])
+    assert "1 pod has no devices: 1 of Deployment/team/web" in failed["Wave//1"]
+
+
+def test_a_held_node_of_a_notebook_with_unknown_devices_is_not_called_one_of_rejected_pods(
+    tmp_path: Path,
+) -> None:
+    """Its pod is rejected by nothing: nothing translates it, and its devices are not counted."""
+    nodes = [mig_node(name, 7) for name in ("mig-0", "mig-1")]
+    lab = pods_of("Notebook", "lab", MIG, ["mig-0"], namespace="labs")
+    lab[0]["metadata"]["labels"][TRANSLATE_LABEL] = "false"
+    web = workload("web", MIG, ["mig-1"])
 
     plan = planned(tmp_path, [*nodes, namespace("labs"), namespace("team"), *lab, *web])
 

@@ -1,6 +1,6 @@
 """A cluster as plans and checks search it, and its quotas as a plan leaves them. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -54,7 +54,7 @@ from migration.plan.planning.unrestarted import unrestarted_pods
 from migration.plan.planning.volume_nodes import pods_of_one_node
 from migration.plan.search.moments import Policy
 from migration.plan.search.placement import Placer
-from migration.plan.search.stage import PodKey, Stage
+from migration.plan.search.stage import PodKey, Stage, UnmovedPod
 from migration.plan.search.unmovable import pods_at_home, pods_on
 from migration.plan.search.wave_pods import ending_pods, replaced_pods
 from migration.plan.search.waves import Planner
@@ -203,6 +203,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
             reachable=self.reachable,
             named_nodes=_named_nodes(self.groups.values()),
             unrestarted=self.unrestarted,
+            unmoved=_unmoved_pods(self.cluster.workloads, live_nodes, self.groups),
         )
         divisible = divisible_workloads(self.groups.values())
         return Planner(
@@ -454,6 +455,29 @@ def _named_nodes(groups: Iterable[Workload]) -> dict[PodKey, tuple[NodeSelector]
             ):
                 selectors[PodKey(group.key.reference, number)] = (selector,)
     return selectors
+
+
+def _unmoved_pods(
+    workloads: Iterable[AssessedWorkload],
+    nodes_of: Mapping[str, Sequence[str]],
+    groups: Mapping[str, Workload],
+) -> Iterator[UnmovedPod]:
+    """Yield the running pods that nothing here moves, and that have a translation.
+
+    Args:
+        workloads: The cluster's workloads.
+        nodes_of: Workload to the nodes of its pods, in the order of their numbers.
+        groups: Workload, as `Kind/namespace/name`, to its pods in the same order.
+    """
+    for workload in workloads:
+        reference = workload.key.reference
+        pods = groups[reference].pods if workload.translations else ()
+        for number, (pod, node) in enumerate(zip(pods, nodes_of[reference], strict=False)):
+            name = (workload.key.namespace, pod.name)
+            result = workload.translations.get(name)
+            if node and result is not None and result.claims:
+                own = msgspec.structs.replace(workload, result=result)
+                yield UnmovedPod(PodKey(reference, number), name, own, node)
 
 
 def _nodes_of(workload: Workload) -> list[str]:

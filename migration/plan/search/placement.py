@@ -1,7 +1,6 @@
 """Placement of the pods of a cluster with device plugins, DRA and draining nodes. Pure.
 
-Pods keep their node and their devices as long as it can serve them; the others are placed by the
-allocator's search.
+Pods keep their node and their devices as long as it can serve them; the allocator's search places the others.
 """
 
 from collections import Counter
@@ -14,7 +13,7 @@ import msgspec
 from allocator.model.feature_gates import Features
 from allocator.nodes.node_resources import NodeResources
 from allocator.nodes.pod_requests import PodRequest, pod_request
-from allocator.pods.claims import pod_claims
+from allocator.pods.claims import claim_name, consuming_pods, pod_claims
 from allocator.simulation.model import SimulationInput, SimulationOptions
 from allocator.simulation.simulate import simulate_in_order
 from allocator.strategies.low_load_first import LOW_LOAD_FIRST
@@ -43,12 +42,14 @@ from migration.cluster.equivalence import (
     group_nodes,
     pod_shape,
 )
+from migration.cluster.node_devices import Source
 from migration.plan.search.other_pods import OtherPods, PodName
 from migration.plan.search.stage import (
     PlannedPod,
     PodKey,
     RequestedDevices,
     Stage,
+    UnmovedPod,
     on_nodes,
     planned_pod,
     planned_pods,
@@ -86,6 +87,7 @@ class Placer:
         reachable: Mapping[PodKey, Sequence[NodeSelector]] = {},
         named_nodes: Mapping[PodKey, Sequence[NodeSelector]] = {},
         unrestarted: Collection[PodKey] = (),
+        unmoved: Iterable[UnmovedPod] = (),
         reuses: bool = True,
     ) -> None:
         """Prepare the pods of all workloads that can be placed.
@@ -100,6 +102,7 @@ class Placer:
             reachable: Other pods with volumes that some nodes do not reach, each with the nodes of its volumes.
             named_nodes: Pods that wait for nodes that their own affinity names, as those of DaemonSets, with these.
             unrestarted: Pods with device keys whose namespace or workload is opted in already.
+            unmoved: Pods that keep their node and its devices for good.
             reuses: The allocator of a stage is changed for the next one, with its verdicts; else it is
                 built anew for each stage, which has the same answers.
         """
@@ -154,11 +157,49 @@ class Placer:
         self._claim_nodes: dict[tuple[bytes, frozenset[str]], frozenset[str]] = {}
         self._other_drivers = cluster.other_drivers
         self._allocator = StageAllocator(self._state, self._other_drivers)
+        places = {node.node for node in cluster.nodes if node.source is not Source.DRA}
+        unmoved_pods = [pod for pod in unmoved if pod.key not in left_out]
+        self.counted_unmoved = self._with_claims(unmoved_pods) | self._allocate_unmoved(
+            pod
+            for pod in unmoved_pods
+            if pod.node in places and class_names(pod.workload) <= classes
+        )
         self._serving = {
             name: frozenset(node_of(device) or "" for device in devices)
             for name, devices in selected.items()
             if not isinstance(devices, str)
         }
+
+    def _with_claims(self, pods: Iterable[UnmovedPod]) -> frozenset[PodKey]:
+        """Return the pods with claims, which have their devices already."""
+        consumers = {
+            (consumer.namespace, consumer.name)
+            for claim in self._state.claims.values()
+            for consumer in consuming_pods(claim)
+        }
+        return frozenset(pod.key for pod in pods if pod.name in consumers)
+
+    def _allocate_unmoved(self, pods: Iterable[UnmovedPod]) -> frozenset[PodKey]:
+        """Allocate devices of their nodes to pods for good; return those that have some.
+
+        Where others find none beside them, their node has fewer than the device plugin has given out.
+        """
+        places: list[tuple[PlannedPod, str]] = []
+        for key, (namespace, name), workload, node in islice(pods, MAX_ALL_PODS):
+            self._templates.update(build_templates(workload))
+            for pod in build_pods(msgspec.structs.replace(workload, pods=1)):
+                metadata = msgspec.structs.replace(pod.metadata, name=name, namespace=namespace)
+                own = msgspec.structs.replace(pod, metadata=metadata)
+                places.append((planned_pod(workload, key.number, own), node))
+        nodes = self._place_on_nodes(places)
+        claims = {
+            claim_name(claim): claim
+            for allocated in self._allocator.allocated.values()
+            for claim in allocated
+        }
+        self._state = msgspec.structs.replace(self._state, claims={**self._state.claims, **claims})
+        self._allocator = StageAllocator(self._state, self._other_drivers)
+        return frozenset(nodes)
 
     def requested(self, key: PodKey) -> tuple[RequestedDevices, ...]:
         """Return the devices that a pod requests."""
@@ -329,8 +370,7 @@ class Placer:
         allocator.resources = self._with_pods(base, unmoved)
         nodes = dict(staying)
         without = [(self._by_key[key], staying[key]) for key in staying if key not in unmoved]
-        placed = self._place_on_cards([entry for entry in without if entry[0].key in self._cards])
-        placed |= self._place([entry for entry in without if entry[0].key not in self._cards])
+        placed = self._place_on_nodes(without)
         for pod, _ in without:
             if pod.key not in placed:
                 del nodes[pod.key]
@@ -367,6 +407,11 @@ class Placer:
         nodes = self._place([(self._movable(pod, stage), None) for pod in pods])
         self._allocator.keep(placement.claims)
         return nodes
+
+    def _place_on_nodes(self, pods: Sequence[tuple[PlannedPod, str]]) -> dict[PodKey, str]:
+        """Allocate devices to pods, each on its node, those that they have today first; return those with a node."""
+        nodes = self._place_on_cards([entry for entry in pods if entry[0].key in self._cards])
+        return nodes | self._place([entry for entry in pods if entry[0].key not in self._cards])
 
     def _place_on_cards(self, pods: Iterable[tuple[PlannedPod, str]]) -> dict[PodKey, str]:
         """Allocate the devices that pods have today, each on its node; return those with a node.

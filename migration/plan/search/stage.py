@@ -57,6 +57,21 @@ class PlannedPod(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_pinned or self.is_unrestarted or not is_created_again
 
 
+class UnmovedPod(NamedTuple):
+    """A pod that nothing here moves: it keeps its node and its devices.
+
+    Attributes:
+        name: Its namespace and name.
+        workload: Its workload, with the translation of this pod.
+        node: The node that it runs on.
+    """
+
+    key: PodKey
+    name: tuple[str, str]
+    workload: AssessedWorkload
+    node: str
+
+
 class RequestedDevices(NamedTuple):
     """The devices of one request of a pod.
 
@@ -84,8 +99,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
         draining: Nodes that take no pods.
         waits: The drains have waited for pods that run to their end; those of nodes that are lost move.
         spreads: Pods that move are placed small ones first, each on the emptiest devices of the emptiest node; else packed.
-        closed: Nodes whose pods stay, and that take no others: nobody knows which of their devices are free,
-            since pods that would be rejected, or that nothing here moves, use some; and nodes that are not ready.
+        closed: Nodes whose pods stay, and that take no others: nobody knows which of their devices are free, since
+            pods that are not counted use some; and nodes that are not ready.
         unready: Those of them that are not ready: a percentage of devices to keep free is none of theirs.
         opted_in: Namespaces whose pods get claims.
         selected: Workloads, as `Kind/namespace/name`, of other namespaces whose pods get claims.

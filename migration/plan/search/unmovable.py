@@ -480,7 +480,7 @@ def closed_reasons(
 
     Args:
         stage: The stage with these nodes.
-        unmoved: Those with pods that would be rejected, or that nothing here reads or restarts.
+        unmoved: Those with pods whose devices are unknown.
         held_entries: The objects that are held for workloads that never move, among them the other nodes.
     """
     reasons = {entry.object.removeprefix("Node//"): entry.reason for entry in held_entries}

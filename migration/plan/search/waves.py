@@ -130,11 +130,8 @@ class Planner:
             start: The nodes and namespaces that are switched and opted in already.
             progress: Follows the search.
         """
-        labels = self._labels(entry.node for entry in candidates)
         progress.expect(len(candidates))
-        stage = msgspec.structs.replace(
-            start, labels={**start.labels, **labels}, closed=start.closed | self._closed_nodes()
-        )
+        stage = self._labelled(start, (entry.node for entry in candidates))
         self._usable = UsableNodes(self._cluster, self._placer, stage.labels)
         self._serving = self._usable.claim_nodes(self._workloads)
         unmovable = {entry.workload.key.reference: entry for entry in self.unmovable(stage)}
@@ -229,8 +226,12 @@ class Planner:
         return UsableNodes(self._cluster, self._placer, self._labelled(stage, nodes).labels)
 
     def _labelled(self, stage: Stage, nodes: Iterable[PlannedNode]) -> Stage:
-        """Return a stage with the labels that the switch of nodes gives them."""
-        return msgspec.structs.replace(stage, labels={**stage.labels, **self._labels(nodes)})
+        """Return a stage with the labels that the switch of nodes gives them, and without nodes of unknown devices."""
+        return msgspec.structs.replace(
+            stage,
+            labels={**stage.labels, **self._labels(nodes)},
+            closed=stage.closed | self._closed_nodes(),
+        )
 
     def _labels(self, nodes: Iterable[PlannedNode]) -> dict[str, dict[str, str]]:
         """Return node to the labels that its switch gives it."""
@@ -440,9 +441,13 @@ class Planner:
         return frozenset(filter(None, self._live_nodes.get(workload.key.reference, ())))
 
     def _closed_nodes(self) -> frozenset[str]:
-        """Return the nodes with pods that would be rejected, or that nothing here moves: their devices are unknown."""
-        return frozenset[str]().union(
-            *(self._nodes_of(workload) for workload in self._workloads if workload.result is None)
+        """Return the nodes with pods whose devices are unknown: they would be rejected, or nothing here translates them."""
+        return frozenset(
+            node
+            for workload in self._workloads
+            if workload.result is None
+            for number, node in enumerate(self._live_nodes.get(workload.key.reference, ()))
+            if node and PodKey(workload.key.reference, number) not in self._placer.counted_unmoved
         )
 
     def _left_behind(self, stage: Stage) -> Iterator[AssessedWorkload]:
