@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from e2e.access import Access
 from findings.text import count_text
+from kube.api.workloads import DAEMON_SET
 
 _OWNERS: Final = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets", "Job": "jobs"}
 _COMBINED: Final = "(combined from similar events): "
@@ -45,6 +46,26 @@ def missing_pods(cluster: Access) -> Iterator[str]:
                 # Items of a list have no kind.
                 name = _reference({**owner, "kind": kind})
                 yield f"{count_text(missing, 'pod')} of {name}, not created: {reasons[uid]}"
+
+
+def without_vendors(
+    pods: Iterable[Mapping[str, Any]], objects: Iterable[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """Return pods without those of device plugins and DRA drivers, whose DaemonSets are among the objects of a rehearsal."""
+    vendors = {
+        (entry["metadata"]["namespace"], entry["metadata"]["name"])
+        for entry in objects
+        if entry["kind"] == DAEMON_SET
+    }
+    return [
+        pod
+        for pod in pods
+        if not any(
+            reference["kind"] == DAEMON_SET
+            and (pod["metadata"]["namespace"], reference["name"]) in vendors
+            for reference in pod["metadata"].get("ownerReferences") or ()
+        )
+    ]
 
 
 def pod_versions(cluster: Access) -> list[str]:

@@ -9,9 +9,9 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -22,7 +22,7 @@ from e2e.drawbridge import ROOT, install_drawbridge, merged, rendered
 from e2e.guarded import guarded_environment, printed_commands
 from e2e.history_record import HistoryRecord
 from e2e.processes import end_with_input
-from e2e.rehearsal_load import create, missing_pods, pod_versions
+from e2e.rehearsal_load import create, missing_pods, pod_versions, without_vendors
 from e2e.rehearsal_person import Person
 from e2e.rehearsal_repository import Repository
 from e2e.rehearsal_scripts import ScriptRunner, say
@@ -82,8 +82,9 @@ def rehearse(rehearsal: RehearsalInput, folder: Path) -> RehearsalAnswer:
         rejected = load(cluster, rehearsal)
         limit(cluster, rehearsal)
         rejected += missing_pods(cluster)
-        waiting = sum(not pod["spec"].get("nodeName") for pod in cluster.objects("pods"))
-        pods = len(running_pods(cluster))
+        own_pods = without_vendors(cluster.objects("pods"), rehearsal.objects)
+        waiting = sum(not pod["spec"].get("nodeName") for pod in own_pods)
+        pods = sum(pod["status"].get("phase") == "Running" for pod in own_pods)
         say(f"{len(rehearsal.nodes)} nodes, {pods} pods run, {waiting} wait")
         identify(cluster, rehearsal, folder / "plan")
         environment = guarded_environment(
@@ -157,11 +158,6 @@ def limit(cluster: Cluster, rehearsal: RehearsalInput) -> None:
     if rehearsal.device_quotas:
         cluster.apply(rendered(cluster, ROOT / "manifests" / "quota-gates"))
         cluster.apply(rehearsal.device_quotas)
-
-
-def running_pods(cluster: Cluster) -> list[Mapping[str, Any]]:
-    """Return the pods that run."""
-    return [pod for pod in cluster.objects("pods") if pod["status"].get("phase") == "Running"]
 
 
 def settle(cluster: Cluster) -> None:

@@ -29,10 +29,15 @@ BAD: Final[Mapping[str, Any]] = {"fg": "red", "bold": True}
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A labelled text; an empty label continues the row before."""
+    """A labelled text; an empty label continues the row before.
+
+    Attributes:
+        is_line: The text is a line of a program, which is searched for, and copied, as it is: it is not wrapped.
+    """
 
     label: str
     text: str
+    is_line: bool = False
 
 
 class Paragraph(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,9 +82,9 @@ def format_rows(rows: Iterable[Row], width: int) -> str:
     label = ""
     for row in rows:
         label = row.label or label
-        text_lines = textwrap.wrap(
-            printable(row.text), max(width, NARROWEST) - MARGIN, break_on_hyphens=False
-        )
+        text = printable(row.text)
+        columns = len(text) if row.is_line else max(width, NARROWEST) - MARGIN
+        text_lines = textwrap.wrap(text, max(columns, 1), break_on_hyphens=False)
         for number, line in enumerate(map(inert_line, text_lines or [""])):
             margin = f"  {row.label if number == 0 else '':<{MARGIN - 2}}"
             style = _STYLES.get(label)

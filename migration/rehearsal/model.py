@@ -111,7 +111,7 @@ class RehearsalAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         waves: The number of the plan's waves.
         waves_done: The number of waves whose scripts all succeeded.
         nodes: Simulated.
-        pods: The number of pods that ran at the beginning.
+        pods: The number of pods that ran at the beginning, without those of device plugins.
         waiting_pods: The number of pods without a node at the beginning.
         seconds: The duration of the waves, in seconds.
         scripts: The scripts in the order in which they ran.

@@ -25,7 +25,7 @@ from migration.assessment.replaced_lines import ReplacedLines
 from migration.plan.model.plan import Plan, PlannedNode, PlannedWorkload, Wave
 from migration.rehearsal.build import build_rehearsal
 from migration.rehearsal.documents import bare_pod, node, pod_template, workload
-from migration.rehearsal.model import RehearsalInput, RehearsedWave
+from migration.rehearsal.model import RehearsalInput, RehearsedWave, ScriptRun
 from process.profiles.profile_files import load_profiles
 from testing.command import EXAMPLES, ROOT, drawbridge
 from testing.documents import api_object, namespace
@@ -318,6 +318,37 @@ def test_values_without_a_release_are_of_no_use(tmp_path: Path) -> None:
 
     assert 2 == result.exit_code
     assert "see --driver-release" in result.stderr
+
+
+@pytest.mark.parametrize("is_left", [False, True], ids=["deleted", "--keep"])
+def test_only_a_folder_that_is_left_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    is_left: bool,
+) -> None:
+    """It said to read a file of a folder that was deleted at its end."""
+    monkeypatch.setattr(rehearse, "_run", lambda *_: FAILED)
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml([plugin_node("gpu-0"), daemon_set("nvidia-device-plugin")]))
+    keep = ("--keep", tmp_path / "keep") if is_left else ()
+
+    result = drawbridge(
+        *("rehearse", "--snapshot", file, "--gpu-operator", "none", "--driver-release", "none"),
+        *keep,
+    )
+
+    assert 1 == result.exit_code, result.stderr
+    assert is_left is ("README.md first" in capfd.readouterr().err + result.stderr)
+
+
+def test_the_output_of_a_script_is_not_wrapped() -> None:
+    line = f"error: {'a long word ' * 20}end"
+    run = ScriptRun(script="prepare.sh", seconds=1, status=1, output=line)
+
+    text = format_rehearsal(msgspec.structs.replace(FAILED, scripts=(run,)), 80)
+
+    assert f"  output    {line}" in text.splitlines()
 
 
 def test_the_text_names_where_it_stopped_and_what_it_broke() -> None:

@@ -160,7 +160,7 @@ def rehearse(
         inputs = [f"--snapshot={path}" for path in snapshots]
         inputs += [f"--profiles={profile_directory}"] if profile_directory else []
         inputs += [f"--settings={settings}"] if settings else []
-        plan = _plan(folder, [*inputs, *_words(flags)])
+        plan = _plan(folder, [*inputs, *_words(flags)], is_left=keep is not None)
         _check_stops(plan, documents.objects)
         write_driver_values(folder / "plan", plan, values)
         rehearsal = build_rehearsal(
@@ -201,11 +201,18 @@ def _words(flags: dict[str, Any]) -> list[str]:
     ]
 
 
-def _plan(folder: Path, words: list[str]) -> Plan:
-    """Write the plan as `drawbridge plan` does, and return it."""
+def _plan(folder: Path, words: list[str], *, is_left: bool) -> Plan:
+    """Write the plan as `drawbridge plan` does, and return it; nobody can read its folder later unless it is left."""
     command = [sys.executable, "-m", "cli", "plan", *words, f"--output={folder / 'plan'}"]
-    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603
-    if result.returncode not in {0, 1}:
+    text = folder / "plan.txt"
+    with (
+        text.open("wb") as output,
+        subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE, text=True) as process,  # noqa: S603
+    ):
+        for line in process.stderr or ():
+            if is_left or str(folder) not in line:
+                click.echo(line, nl=False, err=True)
+    if process.returncode not in {0, 1}:
         sys.exit(2)
     (source,) = read_paths([str(folder / "plan" / PLAN)])
     plan = msgspec.convert(source.document, Plan)
@@ -216,7 +223,7 @@ def _plan(folder: Path, words: list[str]) -> Plan:
         )
     if not plan.waves:
         raise click.UsageError(
-            f"The plan has no wave, so there is nothing to rehearse:\n{result.stdout}"
+            f"The plan has no wave, so there is nothing to rehearse:\n{text.read_text()}"
         )
     return plan
 

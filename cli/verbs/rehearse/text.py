@@ -23,7 +23,7 @@ def _rows(answer: RehearsalAnswer) -> Iterator[Row]:
     for run in answer.stopped:
         yield Row(label="stopped", text=f"{run.script} ended with status {run.status}")
         for line in run.output.splitlines():
-            yield Row(label="output", text=line)
+            yield Row(label="output", text=line, is_line=True)
     for finding in answer.findings:
         text = f"after {finding.at:.0f} s {finding.object}: {finding.message}"
         yield Row(label=finding.rule, text=text)
