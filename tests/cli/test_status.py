@@ -859,3 +859,21 @@ def test_a_class_that_maps_more_than_a_name_means_is_reported(
     assert check.state.value == state
     assert "mappingTooWide" in check.message
     assert answer.ready == (state == "ok")
+
+
+@pytest.mark.parametrize(
+    ("resource", "name"),
+    [("nvidia.com/gpu.shared", "nvidia.com/gpu.shared"), ("nvidia.com/hostdev", "sriov")],
+)
+def test_a_class_of_a_name_that_stays_is_to_lose_it(resource: str, name: str) -> None:
+    """A name of a kept vocabulary was one of pods that are translated."""
+    mapping = WideMapping(resource=resource, device_class="nics", reason="selects more")
+    settings = SharedSettings(translation=TranslationSettings(keep=(name,)))
+
+    answer = status(wide_mappings=(mapping,), settings=settings)
+
+    (check,) = [check for check in answer.checks if check.name == "mapping"]
+    assert "its pods get any of them where their device plugin has none free" in check.message
+    assert check.fix == (
+        f"take the name from the class, since it stays with its device plugin (translation.keep: [{name}])"
+    )

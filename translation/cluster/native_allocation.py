@@ -17,6 +17,7 @@ from translation.cluster.snapshot import (
 )
 from translation.model.intents import LegacyPod
 from translation.reading import arbiter
+from translation.reading.kept_keys import kept_name
 from translation.vocabularies.hami.translate import VOCABULARY as HAMI
 from translation.vocabularies.koordinator.replacements import takes_whole_gpus
 from translation.vocabularies.nvidia import SHARED_SUFFIX, keep_setting, mig_profile
@@ -112,10 +113,10 @@ def wide_mapping_fix(
     Args:
         resource: The name that the class maps.
         renamed_keys: Names of the cluster to those of vocabularies that they stand for.
-        kept_names: The names that stay with their device plugin.
+        kept_names: The vocabularies and resource names that stay with their device plugin.
     """
-    if resource in kept_names:
-        return f"take the name from the class, since it stays with its device plugin ({keep_setting(resource)})"
+    if name := kept_name(resource, kept_names):
+        return f"take the name from the class, since it stays with its device plugin ({keep_setting(name)})"
     meaning = renamed_keys.get(resource, resource)
     whole = meaning.removesuffix(SHARED_SUFFIX)
     if whole == meaning or not mig_profile(whole):

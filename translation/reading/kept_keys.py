@@ -14,8 +14,19 @@ def is_kept(key: str, kept_names: Collection[str]) -> bool:
     >>> is_kept("rdma/hca", {"rdma"}), is_kept("nvidia.com/gpu", {"rdma"})
     (True, False)
     """
-    vocabularies = (VOCABULARIES[name] for name in kept_names if name in VOCABULARIES)
-    return key in kept_names or any(vocabulary.handles(key) for vocabulary in vocabularies)
+    return bool(kept_name(key, kept_names))
+
+
+def kept_name(key: str, kept_names: Collection[str]) -> str:
+    """Return the name by which a resource name stays: its own, or that of its vocabulary; empty if it does not.
+
+    >>> kept_name("rdma/hca", {"rdma"}), kept_name("nvidia.com/gpu", {"rdma"})
+    ('rdma', '')
+    """
+    if key in kept_names:
+        return key
+    names = (name for name in kept_names if name in VOCABULARIES)
+    return next((name for name in names if VOCABULARIES[name].handles(key)), "")
 
 
 def find_kept(names: Collection[str], kept_names: Collection[str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from cli.reading.installation import Installation
 from cli.verbs.status.model import State, StatusCheck
 from translation.cluster.native_allocation import wide_mapping_fix
 from translation.cluster.snapshot import NativePolicy
+from translation.reading.kept_keys import is_kept
 
 
 def check_mappings(installation: Installation) -> Iterator[StatusCheck]:
@@ -17,8 +18,8 @@ def check_mappings(installation: Installation) -> Iterator[StatusCheck]:
     translation = installation.settings.translation
     served = translation.native is NativePolicy.MAPPED
     for mapping in installation.wide_mappings:
-        if mapping.resource in translation.keep:
-            consequence = "its pods get any of them where no replica is free"
+        if is_kept(mapping.resource, translation.keep):
+            consequence = "its pods get any of them where their device plugin has none free"
         else:
             consequence = (
                 "its pods get any of them" if served else "its pods are translated, where pods are"
