@@ -201,6 +201,25 @@ def test_what_argo_cd_takes_back_is_named(tmp_path: Path) -> None:
     assert any(f"DeviceClass/{CLASS} is managed by" in note for note in plan["waves"][0]["notes"])
 
 
+@pytest.mark.parametrize("form", ["scripts", "kustomize"])
+def test_a_wave_does_not_begin_while_a_repository_gives_a_class_its_name_back(
+    tmp_path: Path, form: str
+) -> None:
+    """A note said so, and the next sync had pods with the key get any of its devices again."""
+    tracked = {"argocd.argoproj.io/tracking-id": "apps:x"}
+    planned(tmp_path, cluster(mapping(annotations=tracked)), "--format", form)
+    prepared = {**mapping(annotations=tracked)}
+    prepared["spec"] = {"selectors": prepared["spec"]["selectors"]}
+
+    failed = before(tmp_path, cluster(prepared))
+
+    is_stopped = form == "scripts"
+    assert is_stopped is (f"DeviceClass//{CLASS}" in failed), failed
+    first_page = (tmp_path / "plan" / "README.md").read_text()
+    text = f"would take back the resource name that prepare.sh changes in DeviceClass/{CLASS}"
+    assert is_stopped is (text in first_page)
+
+
 # --- the preparation ------------------------------------------------------------------------------
 
 

@@ -43,7 +43,7 @@ from migration.plan.facts.environment import (
     managed_note,
     read_managed,
 )
-from migration.plan.facts.kept_away import is_kept_away, kept_away, missing_labels
+from migration.plan.facts.kept_away import is_kept_away, is_remapped, kept_away, missing_labels
 from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.vendors import NVIDIA, unmap_command
@@ -222,7 +222,8 @@ def _check_environment(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Ch
         elif reason:
             yield failed_check(f"Node//{node.name}", reason)
     for reference, manager in read_managed(view.objects, plan).items():
-        if not changes(plan, wave, reference) and not is_kept_away(plan, wave, reference):
+        is_changed = changes(plan, wave, reference) or is_remapped(plan, reference)
+        if not is_changed and not is_kept_away(plan, wave, reference):
             continue
         is_reverted = manager in REVERTING and not in_repository(plan, *reference.split("/", 2))
         check = failed_check if is_reverted else note_check

@@ -144,8 +144,24 @@ def is_kept_away(plan: Plan, wave: Wave, reference: str) -> bool:
     )
 
 
+def is_remapped(plan: Plan, reference: str) -> bool:
+    """Return True for a DeviceClass, given as `Kind/namespace/name`, that prepare.sh gives a resource name, or takes one from."""
+    return reference in {f"DeviceClass//{name}" for name in _remapped_classes(plan)}
+
+
+def _remapped_classes(plan: Plan) -> set[str]:
+    return {*plan.mapped_classes.values(), *(entry.device_class for entry in plan.wide_mappings)}
+
+
 def returning_texts(plan: Plan) -> Iterator[str]:
-    """Yield a sentence on each DaemonSet that a manager of objects would bring back to switched nodes."""
+    """Yield a sentence on each preparation that a manager of objects would take back: of DaemonSets and DeviceClasses."""
+    for name in sorted(_remapped_classes(plan)) if plan.waves else ():
+        manager = plan.managed.get(f"DeviceClass//{name}")
+        if manager in REVERTING and not in_repository(plan, "DeviceClass", "", name):
+            yield (
+                f"preflight.sh stops each wave, since {manager} would take back the resource name that prepare.sh changes in "
+                f"DeviceClass/{name}: before the first wave plan again with --format {KUSTOMIZE}."
+            )
     for plugin in plan.plugins:
         place = DAEMON_SET, plugin.namespace, plugin.name
         reference = "/".join(place)
