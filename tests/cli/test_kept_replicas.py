@@ -804,5 +804,34 @@ def test_a_node_with_kept_shares_of_another_system_in_use_is_held(
         planned(tmp_path, objects, *(settings(tmp_path, keep) if keep else ()), "--wave-nodes", 1)
     )
 
-    reason = f"running pods on it have {other}, which translation.keep leaves in pods, and the system behind that"
-    assert (bool(keep) and has_pods) is held.get("Node//both", "").startswith(reason)
+    pods = (
+        "running pods on it have"
+        if has_pods
+        else "pods that Deployment/team/share starts later will have"
+    )
+    reason = f"{pods} {other}, which translation.keep leaves in pods, and the system behind that"
+    assert bool(keep) is held.get("Node//both", "").startswith(reason)
+
+
+@pytest.mark.parametrize("stays", [True, False])
+@pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
+def test_a_node_of_a_kept_name_that_pods_will_have_later_is_held(
+    tmp_path: Path, kind: str, *, stays: bool
+) -> None:
+    """The plugin left every node with the name, and the pods of the next run waited for ever."""
+    (owner,) = workload("later", {RENAMED: "1"}, [])
+    if kind == "CronJob":
+        job = {"spec": {"template": owner["spec"]["template"]}}
+        owner |= {"apiVersion": "batch/v1", "kind": kind}
+        owner["spec"] = {"schedule": "0 * * * *", "jobTemplate": job}
+    nodes = [node("ts-1", {RENAMED: "8", GPU: "2"}), plugin_node("gpu-2"), plugin_node("gpu-3")]
+    nodes += [node("ts-0", {RENAMED: "8"})] if stays else []
+    flags = settings(tmp_path, RENAMED)
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), owner], *flags, "--wave-nodes", 1)
+
+    reason = (
+        f"pods that {kind}/team/later starts later will have {RENAMED}, which translation.keep leaves in pods, and the device "
+        "plugin that the switch of this node takes away offers it, on no node that stays: they would wait"
+    )
+    assert (not stays) is (held_objects(plan).get("Node//ts-1") == reason), held_objects(plan)

@@ -21,7 +21,7 @@ from kube.manifests.source import SourceObject
 from migration.assessment.blockers import STOP_SHARING
 from migration.cluster.evidence import controller_kind, list_at, mapping_at
 from migration.cluster.node_devices import Source
-from migration.cluster.remaining import requested_names
+from migration.cluster.remaining import pods_or_template, requested_names
 from migration.cluster.workloads import Workload
 from migration.plan.facts.driver_daemon_sets import registers_driver
 from migration.plan.facts.ready_pods import node_of
@@ -58,6 +58,17 @@ _SHARED_GPUS: Final = (
     "GPUs that a DRA driver gives others"
 )
 _MOVE_FIRST: Final = "move these pods to nodes that stay; then plan again from a new snapshot"
+_LATER_LEAVE: Final = (
+    "pods that {} later will have {}, which translation.keep leaves in pods, and the device plugin that the switch of this "
+    "node takes away offers it, on no node that stays: they would wait"
+)
+_LATER_SHARED: Final = (
+    "pods that {} later will have {}, which translation.keep leaves in pods, and the system behind that would hand out shares "
+    "of the GPUs that a DRA driver gives others"
+)
+_DELETE_FIRST: Final = (
+    "delete {}, or have the template request something else; then plan again from a new snapshot"
+)
 _FIX: Final = "name a label that keeps it away with plan --plugin-label KEY=VALUE"
 _AFFINITY_FIX: Final = (
     "find its DaemonSet, give it a required node affinity that leaves out the nodes with a label of yours (KEY NotIn "
@@ -353,10 +364,11 @@ def _renaming(names: Iterable[str]) -> str:
 def held_kept_names(
     nodes: Iterable[PlannedNode],
     options: TranslationOptions,
-    workloads: Iterable[Workload],
+    workloads: Collection[Workload],
     other_names: Mapping[str, Collection[str]],
+    offered: Mapping[str, Collection[str]],
 ) -> Iterator[Held]:
-    """Yield the nodes with running pods of a kept name of devices that their switch takes away.
+    """Yield the nodes with pods of a kept name of devices that their switch takes away, or that such pods may get later.
 
     The leaving device plugin offers that name as well, or another system hands out shares of the same GPUs under it.
 
@@ -365,13 +377,19 @@ def held_kept_names(
         options: The settings with the names that stay.
         workloads: The workloads of the cluster with their pods.
         other_names: Node to the names of NVIDIA's domain that are no parts of its GPUs, as of `names_of_other_plugins`.
+        offered: Each node of the cluster to the resource names that its kubelet offers.
     """
+    if not options.kept:
+        return
     running: dict[str, dict[str, None]] = {}
-    for source in (pod for workload in workloads for pod in workload.pods if options.kept):
+    for source in (pod for workload in workloads for pod in workload.pods):
         own = [name for name in requested_names(source) if _is_kept_device(name, options)]
         if own:
             running.setdefault(str(node_of(source)), {}).update(dict.fromkeys(own))
-    for node in nodes:
+    planned = tuple(nodes)
+    used = frozenset[str]().union(*running.values())
+    yield from _held_later(planned, _starting_later(workloads, options, used), other_names, offered)
+    for node in planned:
         drivers = _vendor_drivers(node)
         staying = other_names.get(node.name, ())
         leaving = [
@@ -390,6 +408,41 @@ def held_kept_names(
             yield Held(
                 object=f"Node//{node.name}", reason=reason.format(join_names(leaving)), fix=fix
             )
+
+
+def _starting_later(
+    workloads: Iterable[Workload], options: TranslationOptions, used: Collection[str]
+) -> dict[str, list[str]]:
+    """Return each kept name of devices that no pod has to the workloads with a template that requests it."""
+    starting: dict[str, list[str]] = {}
+    for workload in workloads:
+        for name in dict.fromkeys(
+            name for source in pods_or_template(workload) for name in requested_names(source)
+        ):
+            if name not in used and _is_kept_device(name, options):
+                starting.setdefault(name, []).append(workload.key.reference)
+    return starting
+
+
+def _held_later(
+    nodes: Collection[PlannedNode],
+    starting: Mapping[str, Sequence[str]],
+    other_names: Mapping[str, Collection[str]],
+    offered: Mapping[str, Collection[str]],
+) -> Iterator[Held]:
+    """Yield the nodes that offer a name of later pods, of a leaving plugin only where no node with that name stays."""
+    names = {node.name for node in nodes}
+    for name, references in starting.items():
+        offering = {node for node, own in offered.items() if name in own}
+        if not _is_share(name) and not offering <= names:
+            continue
+        starts = f"{join_names(references)} {'starts' if len(references) == 1 else 'start'}"
+        reason = (_LATER_SHARED if _is_share(name) else _LATER_LEAVE).format(starts, name)
+        fix = _DELETE_FIRST.format(join_names(references))
+        for node in nodes:
+            leaves = _driver_of_kept(name) in _vendor_drivers(node)
+            if node.name in offering and leaves and name not in other_names.get(node.name, ()):
+                yield Held(object=f"Node//{node.name}", reason=reason, fix=fix)
 
 
 def _is_kept_device(name: str, options: TranslationOptions) -> bool:

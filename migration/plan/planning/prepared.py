@@ -127,6 +127,12 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
         return {reference: _nodes_of(self.groups[reference]) for reference in references}
 
     @property
+    def offered_names(self) -> dict[str, Collection[str]]:
+        """Node to the resource names that its kubelet offers."""
+        nodes = self.cluster.state.nodes
+        return {node.metadata.name: (node.status.allocatable or {}).keys() for node in nodes}
+
+    @property
     def unrestarted(self) -> frozenset[PodKey]:
         """Return the pods with device keys in spite of the opt-in of their namespace or workload."""
         return unrestarted_pods(self.cluster.workloads, self.live_nodes, self.groups, self.stage())
