@@ -365,9 +365,10 @@ def find_quota_notes(
     ledger = _Ledger(entries, msgspec.structs.replace(state, claims=claims))
     moving = [entry for entry in _moving(workloads, state) if entry.reference not in stopped]
     opted_in = _opted_in(state)
+    by_namespace = _by_namespace(moving)
     later = tuple(
         blocker
-        for namespace, own in _by_namespace(moving).items()
+        for namespace, own in by_namespace.items()
         if namespace not in opted_in
         for blocker in _stopped_later(ledger, own)
     )
@@ -376,8 +377,10 @@ def find_quota_notes(
         later=later,
         rollouts={
             entry.reference: quotas
-            for entry in moving
-            if entry.running and (quotas := _quotas_of_rollout(ledger, entry.workload))
+            for namespace, own in by_namespace.items()
+            for changes in [Counter() if namespace in opted_in else ledger.changes_of(own)]
+            for entry in own
+            if entry.running and (quotas := _quotas_of_rollout(ledger, entry.workload, changes))
         },
         # What waits is charged last, since it takes what is left.
         waiting=tuple(_waiting_pods(ledger, entries, references)),
@@ -412,10 +415,21 @@ def _stopped_later(ledger: _Ledger, entries: Sequence[_Pods]) -> Iterator[Blocke
             yield Blocker(code=stop.code.value, message=text, fix=_LESS, objects=objects)
 
 
-def _quotas_of_rollout(ledger: _Ledger, workload: AssessedWorkload) -> tuple[str, ...]:
-    """Return the DeviceQuotas with too little left for a pod that a rollout starts before it ends one."""
+def _quotas_of_rollout(
+    ledger: _Ledger, workload: AssessedWorkload, changes: Mapping[Account, int]
+) -> tuple[str, ...]:
+    """Return the DeviceQuotas with too little left for a pod that a rollout starts before it ends one.
+
+    The rollout of a wave starts it beside pods as they are today, the next ones beside pods with claims.
+
+    Args:
+        ledger: The charges of today.
+        workload: The workload.
+        changes: The changes of the charges once the pods of its namespace have claims, in nano-units.
+    """
     pod = next(build_pods(workload), None) if surge_of(workload) else None
-    excesses = ledger.excesses(ledger.charges(pod)) if pod is not None else ()
+    charges = ledger.charges(pod) if pod is not None else {}
+    excesses = (*ledger.excesses(charges), *ledger.excesses(charges, changes))
     return tuple(sorted({excess.account.limit.quota for excess in excesses}))
 
 

@@ -429,3 +429,16 @@ def test_a_rollout_that_finds_its_device_quota_full_is_noted(
 
     text = "rollouts of Deployment/team/web start a pod before one ends (maxUnavailable is 0), and both count in DeviceQuota team: "
     assert [is_told] == [any(note.startswith(text) for note in notes)]
+
+
+@pytest.mark.parametrize(("most", "is_told"), [("30000Mi", True), ("41000Mi", False)])
+def test_a_rollout_after_the_move_that_finds_its_device_quota_full_is_noted(
+    tmp_path: Path, most: str, *, is_told: bool
+) -> None:
+    """Its pods count for nothing with their keys, so only the rollout of the wave found room."""
+    own = workload("web", percent(50), ["hami-0"])
+    objects = [*hami_nodes(), *team(*own), device_quota(limits=[memory(most)])]
+
+    notes = [note for note in notes_of(planned(tmp_path, objects)) if "rollouts of" in note]
+
+    assert [is_told] == [bool(notes)]
