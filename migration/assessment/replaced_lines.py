@@ -4,17 +4,25 @@ Both sides of a migration count in such a DeviceQuota, so a wave removes the old
 other quotas are converted.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from answers.model.views import decode_view
 from kube.api.core import NAMESPACE_NAME
-from kube.api.device_quota import API_VERSION, KIND, DeviceQuota, QuotaEnforcement
+from kube.api.device_quota import (
+    API_VERSION,
+    KIND,
+    Budget,
+    DeviceQuota,
+    LegacyKey,
+    QuotaEnforcement,
+    QuotaLimit,
+)
 from kube.api.workloads import resolve_path
 from kube.manifests.source import SourceObject
-from kube.quantity import Quantity
+from kube.quantity import Quantity, QuantityError
 from migration.assessment.quota_amounts import NamespaceUse, resource_name
 from migration.assessment.quota_conversion import (
     ConvertedQuota,
@@ -62,10 +70,8 @@ def find_replaced_lines(
     }
     quotas = [
         quota
-        for source in sources
-        if (source.api_version, source.kind) == (API_VERSION, KIND)
-        and isinstance(quota := decode_view(source.document, DeviceQuota), DeviceQuota)
-        and quota.spec.enforcement is QuotaEnforcement.ENFORCE
+        for quota in read_device_quotas(sources)
+        if quota.spec.enforcement is QuotaEnforcement.ENFORCE
     ]
     replaced = []
     for source in sources:
@@ -176,6 +182,67 @@ def replaced_text(entry: ReplacedLines) -> str:
         f"ResourceQuota/{entry.namespace}/{entry.name}: DeviceQuota {quotas} counts {', '.join(entry.lines)} and claims "
         "together; the runbooks of `drawbridge plan` remove the old lines once it is enforced"
     )
+
+
+def differing_amounts(entry: ReplacedLines, quotas: Iterable[DeviceQuota]) -> Iterator[str]:
+    """Yield a text on each line with another amount than the limit of a DeviceQuota in its place.
+
+    Several limits may count the pods of a line between them, and namespaces that share an amount may have more of it
+    together than a line of one: nothing is said of these.
+
+    Args:
+        entry: The lines of a ResourceQuota.
+        quotas: The DeviceQuotas of the cluster.
+    """
+    for quota in quotas:
+        counting = _limits_by_key(quota) if quota.metadata.name in entry.device_quotas else {}
+        is_shared = quota.spec.budget is Budget.SHARED and not _has_one_namespace(quota)
+        for line in entry.lines:
+            limits = counting.get(resource_name(line), ())
+            if len(limits) != 1:
+                continue
+            ((limit, key),) = limits
+            amount = _amount_in(key.per_unit or Quantity(1), entry.amounts[line])
+            if amount is None:
+                continue
+            if limit.max < amount or (limit.max > amount and not is_shared):
+                yield (
+                    f"{line} of ResourceQuota/{entry.namespace}/{entry.name} allows {amount}, and limit {limit.name} of "
+                    f"DeviceQuota/{quota.metadata.name} in its place {limit.max}, which is "
+                    f"{'less' if limit.max < amount else 'more'}: change the limit if that is not meant"
+                )
+
+
+def _amount_in(unit: Quantity, amount: str) -> Quantity | None:
+    """Return an amount of a key in the unit of a limit; None for a text that is no quantity."""
+    try:
+        nanos = Quantity(amount).nanos * unit.nanos // Quantity(1).nanos
+    except QuantityError:
+        return None
+    return Quantity.from_nanos(nanos, unit.format)
+
+
+def _limits_by_key(quota: DeviceQuota) -> dict[str, list[tuple[QuotaLimit, LegacyKey]]]:
+    """Return each key to the limits that count pods with it."""
+    limits: dict[str, list[tuple[QuotaLimit, LegacyKey]]] = {}
+    for limit in quota.spec.limits:
+        for key in limit.legacy_keys or ():
+            limits.setdefault(key.name, []).append((limit, key))
+    return limits
+
+
+def _has_one_namespace(quota: DeviceQuota) -> bool:
+    return quota.status is not None and quota.status.namespace_count == 1
+
+
+def read_device_quotas(objects: Iterable[SourceObject]) -> tuple[DeviceQuota, ...]:
+    """Return the DeviceQuotas among objects, without those that cannot be read."""
+    quotas = (
+        decode_view(source.document, DeviceQuota)
+        for source in objects
+        if (source.api_version, source.kind) == (API_VERSION, KIND)
+    )
+    return tuple(quota for quota in quotas if isinstance(quota, DeviceQuota))
 
 
 def _counting_quotas(key: str, quotas: Iterable[DeviceQuota]) -> set[str]:

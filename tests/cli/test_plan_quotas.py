@@ -429,3 +429,34 @@ def test_a_budget_that_counts_more_of_claims_than_of_keys_holds_the_namespace(
     assert held["Namespace//team"] == f"{text}{amounts}"
     assert "Namespace//team" not in enough
     assert failed_before(tmp_path, [*objects, low])["Namespace//team"].startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("most", "spec", "word"),
+    [
+        ("4", {}, "less"),
+        ("8", {}, ""),
+        ("12", {}, ""),
+        ("12", {"budget": "PerNamespace"}, "more"),
+        ("4", {"budget": "PerNamespace"}, "less"),
+    ],
+)
+def test_a_quota_in_the_place_of_a_line_with_another_amount_is_noted(
+    tmp_path: Path, most: str, spec: Mapping[str, Any], word: str
+) -> None:
+    """The budget halved, or doubled, with the wave that removed the line, and nothing said so."""
+    quota = device_quota({"name": GPU}, **spec)
+    quota["spec"]["limits"][0]["max"] = most
+
+    plan, _ = _switch_with(tmp_path, quota)
+
+    text = (
+        f"requests.{GPU} of ResourceQuota/team/gpus allows 8, and limit devices of DeviceQuota/team in its place {most}, "
+        f"which is {word}: change the limit if that is not meant"
+    )
+    notes = plan["waves"][_wave_of(plan, "team") - 1]["notes"]
+    assert [text] * bool(word) == [note for note in notes if "in its place" in note]
+    file = tmp_path / "quotas.yaml"
+    file.write_text(dump_yaml([namespace("team"), _quota(), quota]))
+    converted = drawbridge("quota", "convert", "--snapshot", file)
+    assert bool(word) is (f"note: {text}\n" in converted.stderr), converted.stderr

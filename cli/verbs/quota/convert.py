@@ -18,7 +18,9 @@ from migration.assessment.outcomes import Outcome, claiming_namespaces
 from migration.assessment.quota_conversion import ConvertedQuota, Split, convert_quotas, knows_use
 from migration.assessment.replaced_lines import (
     ReplacedLines,
+    differing_amounts,
     find_replaced_lines,
+    read_device_quotas,
     replaced_text,
     without_replaced_lines,
 )
@@ -259,8 +261,11 @@ def print_notes_on(
             print_line(f"note: {quota.object}: {effect.line} now allows {effect.allows}")
         for line, reason in quota.not_convertible.items():
             print_line(f"note: {quota.object}: {line} stays as it is: {reason}")
+    quotas = read_device_quotas(documents.objects) if answer.replaced_lines else ()
     for entry in answer.replaced_lines:
         print_line(f"note: {replaced_text(entry)}")
+        for text in differing_amounts(entry, quotas):
+            print_line(f"note: {text}")
     _print_conversions(answer.conversions)
     if answer.native:
         print_line(f"note: {', '.join(answer.native)}: {_NATIVE}")

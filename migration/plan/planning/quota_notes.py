@@ -8,6 +8,7 @@ from answers.cluster.quota_status import unenforced_limits, unenforced_notes
 from findings.text import reference_text
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.device_quotas import find_quota_notes
+from migration.assessment.replaced_lines import differing_amounts
 from migration.cluster.workloads import Workload
 from migration.plan.facts.quota_files import with_rollouts_above_budget
 from migration.plan.model.plan import Wave
@@ -16,7 +17,7 @@ from migration.plan.model.plan import Wave
 def with_device_quota_notes(
     waves: Iterable[Wave], cluster: AssessedCluster, groups: Mapping[str, Workload]
 ) -> Iterator[Wave]:
-    """Yield the waves with notes on rollouts without room, on work that is started later, and on limits that nobody enforces.
+    """Yield the waves with notes on rollouts without room, on work that is started later, and on limits that differ or that nobody enforces.
 
     Args:
         waves: The waves with their workloads.
@@ -33,7 +34,13 @@ def with_device_quota_notes(
             for name in entry.objects
             if name.split("/")[1] in wave.namespaces
         )
-        notes = (*wave.notes, *(() if number else first_notes), *later)
+        differing = (
+            text
+            for entry in cluster.replaced_lines
+            if entry.namespace in wave.namespaces
+            for text in differing_amounts(entry, cluster.state.quotas)
+        )
+        notes = (*wave.notes, *(() if number else first_notes), *later, *differing)
         yield with_rollouts_above_budget(
             msgspec.structs.replace(wave, notes=notes),
             *(cluster.replaced_lines, cluster.workloads, groups),
