@@ -128,6 +128,24 @@ def test_nvidias_driver_has_the_root_of_the_gpu_driver(
     assert ("--set=nvidiaDriverRoot=/run/nvidia/driver " in prepare(tmp_path)) is is_told
 
 
+def test_nodes_without_operands_have_the_gpu_driver_in_their_image(tmp_path: Path) -> None:
+    """The Operator runs none there, and deletes the label of its driver: they were given the root of its container."""
+    without = {"nvidia.com/gpu.deploy.operands": "false"}
+    nodes = [gpu_node(f"gpu-{number}", without) for number in range(2)]
+    nodes.append(gpu_node("gpu-2", {"nvidia.com/gpu.deploy.driver": CONTAINER}))
+    plugin = daemon_set("nvidia-device-plugin")
+
+    plan = planned(tmp_path, [*nodes, plugin], "--gpu-operator", "v26.3.1")
+
+    assert ["Node//gpu-2"] == list(held_objects(plan))
+    assert "--set=nvidiaDriverRoot=/run/nvidia/driver " not in prepare(tmp_path)
+    others = [gpu_node("gpu-3", {"nvidia.com/gpu.deploy.driver": CONTAINER}), *nodes[1:]]
+    held = held_objects(planned(tmp_path, [*others, plugin], "--gpu-operator", "v26.3.1"))
+    assert held["Node//gpu-1"].startswith(
+        "its GPU driver is in the image (nvidia.com/gpu.deploy.operands=false), "
+    )
+
+
 def test_googles_driver_comes_to_nodes_without_the_label_of_its_chart(tmp_path: Path) -> None:
     """Its chart has an affinity beside the node selector, so a switched node had no driver."""
     taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}

@@ -120,3 +120,15 @@ def test_a_plugin_of_the_cloud_beside_the_operator_is_named(tmp_path: Path) -> N
     planned(tmp_path, cluster, *FLAGS, "--plugin-label", f"{label}=true")
 
     assert "Node//g0" not in failed_before(tmp_path, cluster)
+
+
+def test_a_node_without_operands_gets_no_label_of_one(tmp_path: Path) -> None:
+    """The Operator deletes such labels there, and a note said that it may set one back to true."""
+    bare = plugin_node("g0")
+    bare["metadata"]["labels"] |= {PRESENT: "true", "nvidia.com/gpu.deploy.operands": "false"}
+
+    plan = planned(tmp_path, [bare, operator_node("g1"), OPERATORS, daemon_set(NAME)], *FLAGS)
+
+    labels = {node["name"]: node["labels"] for wave in plan["waves"] for node in wave["nodes"]}
+    assert {"g0": False, "g1": True} == {name: OPERAND in own for name, own in labels.items()}
+    assert [NAME] == [entry["name"] for entry in plan["plugins"]]

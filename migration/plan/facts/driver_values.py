@@ -21,6 +21,7 @@ from migration.plan.facts.vendors import (
     GPU_PRESENT,
     HAMI_DRIVER,
     NVIDIA,
+    OPERANDS,
     OPERATOR_PREFIX,
     driver_label,
 )
@@ -66,7 +67,7 @@ _PLACES: Final = {
 }
 """Value of the label to the place of the GPU driver, in words; before others if as many nodes have it."""
 _OTHER_ROOT: Final = (
-    f"its GPU driver is {{}} ({_GPU_DRIVER}={{}}), and that of {{}} is {{}}; the chart of {{}} has one nvidiaDriverRoot for all "
+    "its GPU driver is {} ({}), and that of {} is {}; the chart of {} has one nvidiaDriverRoot for all "
     "its nodes, so its pods would wait for a GPU driver here"
 )
 _OR_STAY: Final = "then plan again from a new snapshot; or leave the node as it is"
@@ -127,8 +128,11 @@ def held_by_roots(
         deciding_names = join_names(deciding[place])
         for other in _PLACES.keys() - {place}:
             here, there = _PLACES[other], _PLACES[place]
-            reason = _OTHER_ROOT.format(here, other, deciding_names, there, driver)
             for name in moving[other]:
+                own_labels = labels_of.get(name, {})
+                is_labelled = own_labels.get(_GPU_DRIVER) == other
+                sign = f"{_GPU_DRIVER}={other}" if is_labelled else f"{OPERANDS}=false"
+                reason = _OTHER_ROOT.format(here, sign, deciding_names, there, driver)
                 yield Held(object=f"Node//{name}", reason=reason, fix=_ONE_ROOT[place])
 
 
@@ -137,9 +141,14 @@ def _by_place(
 ) -> dict[str, list[str]]:
     """Return each place of GPU drivers, as the value of its label, to those of some nodes that have it."""
     return {
-        place: sorted(name for name in names if labels_of.get(name, {}).get(_GPU_DRIVER) == place)
+        place: sorted(name for name in names if _place_of(labels_of.get(name, {})) == place)
         for place in _PLACES
     }
+
+
+def _place_of(labels: Mapping[str, str]) -> str | None:
+    """Return the place of a node's GPU driver; None if its labels do not tell."""
+    return _PREINSTALLED if labels.get(OPERANDS) == "false" else labels.get(_GPU_DRIVER)
 
 
 def _values(driver: str, nodes: Mapping[str, Mapping[str, Any]]) -> DriverValues:
@@ -152,7 +161,7 @@ def _values(driver: str, nodes: Mapping[str, Mapping[str, Any]]) -> DriverValues
     if len(taints) > _MAX_TAINTS:
         tolerations = (_ALL,)
     labels_of = {name: text_map(node, "metadata", "labels") for name, node in nodes.items()}
-    places = {labels.get(_GPU_DRIVER) for labels in labels_of.values()}
+    places = {_place_of(labels) for labels in labels_of.values()}
     required = _REQUIRED.get(driver, {}).items()
     return DriverValues(
         tolerations=tolerations,

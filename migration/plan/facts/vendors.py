@@ -38,6 +38,8 @@ HAMI_LABEL: Final = "gpu"
 OPERATOR_PREFIX: Final = "nvidia.com/gpu.deploy."
 DEVICE_PLUGIN: Final = f"{OPERATOR_PREFIX}device-plugin"
 """The label of one operand. That of all operands would take the GPU driver from the node."""
+OPERANDS: Final = f"{OPERATOR_PREFIX}operands"
+"""The label of all operands: with `false` the Operator runs none on the node, and deletes their labels."""
 GPU_PRESENT: Final = {"nvidia.com/gpu.present": "true"}
 """A label of nodes with NVIDIA's GPUs, set by GPU feature discovery and the GPU Operator."""
 
@@ -262,6 +264,8 @@ def _has_operator(
     labels: Mapping[str, str], source: Source, drivers: Iterable[str], operator: str
 ) -> bool:
     """Return True if the GPU Operator decides on the device plugin of a node."""
+    if labels.get(OPERANDS) == "false":
+        return False
     if any(label.startswith(OPERATOR_PREFIX) for label in labels):
         return True
     return bool(operator) and source is Source.DEVICE_PLUGIN and NVIDIA in drivers
