@@ -68,6 +68,7 @@ def test_an_exporter_without_claims_is_named_once(
     for word in ["KUBERNETES_ENABLE_DRA=true", "autoscalers, dashboards and bills by pod", *words]:
         assert word in text.replace("`", "")
         assert word.replace("the first", "this") in note
+    assert bool(operator) is ("not in the DaemonSet, which the GPU Operator sets back" in note)
 
 
 @pytest.mark.parametrize(

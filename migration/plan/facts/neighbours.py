@@ -80,8 +80,8 @@ _EXPORTERS: Final = (
 """Sources: Project-HAMi/HAMi charts/hami, templates/device-plugin/daemonsetnvidia.yaml; Project-HAMi/k8s-dra-driver
 cmd/hami-core-monitor/metrics.go of that pull request."""
 _OF_OPERATOR: Final = (
-    "set the variable in dcgmExporter.env of ClusterPolicy before this wave, give its ServiceAccount the right to get, list and "
-    "watch ResourceSlices"
+    "set the variable in dcgmExporter.env of ClusterPolicy before this wave, not in the DaemonSet, which the GPU Operator sets "
+    "back, give its ServiceAccount the right to get, list and watch ResourceSlices"
 )
 _OF_CHART: Final = "set it before this wave (in the exporter's chart kubernetesDRA.enabled=true)"
 
