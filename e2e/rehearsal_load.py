@@ -51,7 +51,7 @@ def missing_pods(cluster: Access) -> Iterator[str]:
 def without_vendors(
     pods: Iterable[Mapping[str, Any]], objects: Iterable[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Return pods without those of device plugins and DRA drivers, whose DaemonSets are among the objects of a rehearsal."""
+    """Return pods without those of device plugins and DRA drivers: of DaemonSets among the objects of a rehearsal."""
     vendors = {
         (entry["metadata"]["namespace"], entry["metadata"]["name"])
         for entry in objects

@@ -18,7 +18,7 @@ def is_kept(key: str, kept_names: Collection[str]) -> bool:
 
 
 def kept_name(key: str, kept_names: Collection[str]) -> str:
-    """Return the name by which a resource name stays: its own, or that of its vocabulary; empty if it does not.
+    """Return the kept name of a resource name: its own, or that of its vocabulary; empty if it does not stay.
 
     >>> kept_name("rdma/hca", {"rdma"}), kept_name("nvidia.com/gpu", {"rdma"})
     ('rdma', '')

@@ -19,6 +19,7 @@ from cli.flags.cluster_flags import PROFILES_FLAG, SNAPSHOT_FLAG
 from cli.flags.completion import FILE_NAME
 from cli.output.formats import Report, format_document, text_or_document
 from cli.output.help import Command
+from cli.output.standard_error import print_line
 from cli.reading.cluster_documents import DocumentFlags, read_documents
 from cli.runbooks.plan_folder import PLAN
 from cli.verbs.rehearse.child import exit_on_sigterm, run_child
@@ -211,7 +212,7 @@ def _plan(folder: Path, words: list[str], *, is_left: bool) -> Plan:
     ):
         for line in process.stderr or ():
             if is_left or str(folder) not in line:
-                click.echo(line, nl=False, err=True)
+                print_line(line.rstrip("\n"))
     if process.returncode not in {0, 1}:
         sys.exit(2)
     (source,) = read_paths([str(folder / "plan" / PLAN)])

@@ -430,7 +430,7 @@ def _held_later(
     other_names: Mapping[str, Collection[str]],
     offered: Mapping[str, Collection[str]],
 ) -> Iterator[Held]:
-    """Yield the nodes that offer a name of later pods, of a leaving plugin only where no node with that name stays."""
+    """Yield the nodes with a name of later pods; with one of a leaving plugin only if no node of that name stays."""
     names = {node.name for node in nodes}
     for name, references in starting.items():
         offering = {node for node, own in offered.items() if name in own}

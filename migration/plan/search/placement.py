@@ -171,7 +171,7 @@ class Placer:
         }
 
     def _with_claims(self, pods: Iterable[UnmovedPod]) -> frozenset[PodKey]:
-        """Return the pods with claims, which have their devices already."""
+        """Return the pods with claims: they have their devices already."""
         consumers = {
             (consumer.namespace, consumer.name)
             for claim in self._state.claims.values()

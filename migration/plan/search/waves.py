@@ -441,7 +441,7 @@ class Planner:
         return frozenset(filter(None, self._live_nodes.get(workload.key.reference, ())))
 
     def _closed_nodes(self) -> frozenset[str]:
-        """Return the nodes with pods whose devices are unknown: they would be rejected, or nothing here translates them."""
+        """Return the nodes with pods of unknown devices: they would be rejected, or nothing here translates them."""
         return frozenset(
             node
             for workload in self._workloads
