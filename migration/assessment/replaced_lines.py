@@ -21,8 +21,9 @@ from kube.api.device_quota import (
     QuotaLimit,
 )
 from kube.api.workloads import resolve_path
+from kube.errors import QuantityError
 from kube.manifests.source import SourceObject
-from kube.quantity import Quantity, QuantityError
+from kube.quantity import Quantity
 from migration.assessment.quota_amounts import NamespaceUse, resource_name
 from migration.assessment.quota_conversion import (
     ConvertedQuota,
