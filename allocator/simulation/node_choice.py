@@ -1,10 +1,9 @@
 """The best node for a pod or claim that fits several, by its strategy and its scheduler's profile."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-from msgspec.structs import replace
-
-from allocator.cluster.verdicts import ClassVerdict
+from allocator.cluster.verdicts import Verdicts
 from allocator.explain.trace import Evaluated
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
@@ -81,21 +80,16 @@ class NodeChoice:
             )
             evaluated.append(Evaluated(verdicts=verdicts, pending=pending, strategy=strategy))
             within = self._nodes_within_quota(attempt.pod, pending, strategy)
-            for of_class in verdicts.classes:
-                if not isinstance(of_class.outcome, Plan):
-                    continue
-                verdict = of_class
-                if within is not None:
-                    verdict = _within_quota(of_class, of_class.outcome, within)
-                if not verdict.nodes:
-                    continue
-                rank, node = self._best_of_class(attempt, verdict, strategy)
-                if best is None or (-rank, node) < (-best.rank, best.node):
-                    plan = verdicts.plan(node) if within is None else within.plan(node)
-                    assert plan is not None
-                    best = BestNode(rank=rank, node=node, plan=plan, pending=pending)
-            if held_back is None and within is not None:
-                held_back = within.held_back()
+            ranked = self._ranked(attempt, verdicts, strategy)
+            first = min(ranked, default=None) if within is None else _first_within(ranked, within)
+            if first is None:
+                if held_back is None and within is not None:
+                    held_back = within.held_back()
+            elif best is None or (first.negative_rank, first.node) < (-best.rank, best.node):
+                node = first.node
+                plan = verdicts.plan(node) if within is None else within.plan(node)
+                assert plan is not None
+                best = BestNode(rank=-first.negative_rank, node=node, plan=plan, pending=pending)
         return best or held_back
 
     def _nodes_within_quota(
@@ -107,28 +101,45 @@ class NodeChoice:
         cluster, budget = self._state.cluster, self._options.budget
         return quotas.nodes_within(pod, pending, strategy, cluster, budget)
 
-    def _best_of_class(
-        self, attempt: PlacementAttempt, verdict: ClassVerdict, strategy: Strategy
-    ) -> tuple[int, str]:
-        """Return the best score of a class of nodes, and the first node by name that has it."""
-        by_strategy = 0 if strategy is FIRST_FIT else verdict.score
-        profile = None
+    def _ranked(
+        self, attempt: PlacementAttempt, verdicts: Verdicts, strategy: Strategy
+    ) -> Iterator["_RankedNode"]:
+        """Yield each node with devices; the least one is the best, of equal ones the first by name."""
+        profile, request = None, attempt.request
         if attempt.pod is not None:
             scheduler = attempt.pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
             profile = self._options.profiles.get(scheduler)
-        if profile is None or attempt.request is None:
-            return by_strategy, min(verdict.nodes)
-        request = attempt.request
-        less, node = min(
-            (-score_resources(request, self._state.ledger.of(name), profile), name)
-            for name in verdict.nodes
-        )
-        return by_strategy * (profile.strategy_weight or 0) - less, node
+        for verdict in verdicts.classes:
+            plan = verdict.outcome
+            if not isinstance(plan, Plan):
+                continue
+            by_strategy = 0 if strategy is FIRST_FIT else verdict.score
+            for name in verdict.nodes:
+                rank = by_strategy
+                if profile is not None and request is not None:
+                    rank *= profile.strategy_weight or 0
+                    rank += score_resources(request, self._state.ledger.of(name), profile)
+                yield _RankedNode(-rank, name, plan)
 
 
-def _within_quota(verdict: ClassVerdict, plan: Plan, within: NodesWithinQuota) -> ClassVerdict:
-    """Return the verdict about those nodes of a class that have devices within a quota."""
-    return replace(verdict, nodes=tuple(name for name in verdict.nodes if within.has(name, plan)))
+def _first_within(
+    ranked: Iterable["_RankedNode"], within: NodesWithinQuota
+) -> "_RankedNode | None":
+    """Return the best node that has devices within a quota; each may cost a search, so the best come first."""
+    # All plans live until the end, since the nodes within a quota know a plan by its identity.
+    return next((entry for entry in sorted(ranked) if within.has(entry.node, entry.plan)), None)
+
+
+class _RankedNode(NamedTuple):
+    """A node that has devices, in order of preference.
+
+    Attributes:
+        plan: The plan of a node of its class.
+    """
+
+    negative_rank: int
+    node: str
+    plan: Plan
 
 
 def _named_strategy(

@@ -266,9 +266,11 @@ class PodNodes(AffordableNodes):
 
     def held_back(self) -> HeldBack | None:
         """Return the reason that no node was among them so far; None if none was too expensive."""
-        if self.excesses is None:
+        if self.is_cut_off:
             reason = "the search for devices within the DeviceQuotas was cut off"
-            return HeldBack(reason=reason, waits=True, findings=()) if self.is_cut_off else None
+            return HeldBack(reason=reason, waits=True, findings=())
+        if self.excesses is None:
+            return None
         path = FieldPath().child("spec", "resourceClaims")
         findings = tuple(
             warning(_code_of(excess), path, excess.message, UNTIL_ROOM) for excess in self.excesses

@@ -246,7 +246,7 @@ class AffordableNodes:
         """Return True if a node has a plan that keeps within the budget.
 
         Args:
-            plan: The plan of a node of its class.
+            plan: The plan of a node of its class. It is known by its identity, so the caller keeps it until the end.
         """
         forms = self._forms_of(self._devices_of(name))
         # Of a hundred nodes in an answer most are charged with the plan of their class.

@@ -236,6 +236,20 @@ def test_a_pod_waits_while_all_free_devices_are_too_large() -> None:
     )
 
 
+@pytest.mark.parametrize("small", ["a", "z"])
+def test_nodes_are_searched_within_the_quota_best_first(small: str) -> None:
+    """As on the bridge 128 of them are; they were any, and one beyond counted as too expensive."""
+    others = [node(f"n{number:03}", "80", "81") for number in range(130)]
+
+    answer = simulated(*cluster(*others, node(small, "80", "40"), memory=40), pod("x"))
+
+    (placed,) = answer["pods"]
+    assert placed.get("node") == ("a" if small == "a" else None)
+    assert placed.get("reason") == (
+        None if small == "a" else "the search for devices within the DeviceQuotas was cut off"
+    )
+
+
 def test_why_names_the_quota_that_all_free_devices_exceed() -> None:
     objects = [*cluster(node("a", "40"), node("b", "80"), memory=100), pod("x"), pod("y")]
     (used,) = json.loads(
