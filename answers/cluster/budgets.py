@@ -313,6 +313,9 @@ class SimulatedQuotas:
         reason = self._reason(pod)
         if reason is None:
             self._charged[name] = self._budgets.charge(pod)
+        elif reason.waits and self._budgets.is_of_bridge(pod):
+            # The gates let it through for its keys alone, and its claims wait for the bridge.
+            self._hold_back_keys(pod)
         return reason
 
     def _reason(self, pod: Pod) -> HeldBack | None:

@@ -325,6 +325,19 @@ def test_the_keys_of_a_pod_of_the_bridge_without_a_place_stay_promised() -> None
     assert places(answer) == {"first": None, "second": None, "third": "a"}
 
 
+def test_the_keys_of_a_pod_whose_claims_wait_for_the_quota_stay_promised() -> None:
+    """The gate lets it through for its keys, and then it waits for the bridge."""
+    objects = cluster_with_keys(node("a", "40", "40"), keys=1)
+    quota = next(entry for entry in objects if entry["kind"] == "DeviceQuota")
+    quota["spec"]["limits"][0]["max"] = "40Gi"
+    third = with_key(pod("third"))
+    del third["spec"]["resourceClaims"], third["spec"]["containers"][0]["resources"]["claims"]
+
+    answer = simulated(*objects, pod("first"), with_key(pod("second")), third)
+
+    assert places(answer) == {"first": "a", "second": None, "third": None}
+
+
 # --- the same as trying all placements ------------------------------------------------------------
 
 
