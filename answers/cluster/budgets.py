@@ -40,11 +40,17 @@ from quotas.device_quotas.caps import CapBreach
 from quotas.device_quotas.group_budget import QuotaBudget
 from quotas.device_quotas.ledger import DeviceQuotaLedger, Entry, Excess, Stage
 from quotas.device_quotas.tenants import Account
+from quotas.gates.counted_objects import is_gated
 from quotas.gates.usage import QuotaUsage
 from rules.context.context import Context
 from rules.context.rule import Subject
 from rules.feasibility.idle_cluster import IdleCluster
-from rules.quotas.excesses import UNTIL_ROOM, find_pod_excesses, uncharged_entries
+from rules.quotas.excesses import (
+    UNTIL_ROOM,
+    find_claim_excesses,
+    find_pod_excesses,
+    uncharged_entries,
+)
 from translation.cluster.snapshot import TranslationSnapshot
 
 
@@ -52,14 +58,21 @@ class Budgets:
     """The DeviceQuotas of a cluster with their use."""
 
     def __init__(
-        self, state: ClusterState, *, pods: Collection[Name], claims: Collection[Name] = ()
+        self,
+        state: ClusterState,
+        *,
+        pods: Collection[Name],
+        claims: Collection[Name] = (),
+        are_stored: bool = False,
     ) -> None:
         """Charge the cluster; without DeviceQuotas nothing is ever above a budget.
 
         Args:
             pods: The pods that are asked about.
             claims: Claims that are asked about.
+            are_stored: The pods are in the cluster, so that those without the gate have got through.
         """
+        self._are_stored = are_stored
         self._context: Context | None = None
         self._usage: QuotaUsage | None = None
         self._owned = owned_drivers(state.ownerships)
@@ -93,7 +106,8 @@ class Budgets:
         """Return the reasons that enforced quotas do not let a pod through now, or ever; empty if they do."""
         if self._context is None:
             return ()
-        return tuple(find_pod_excesses(self._subject(pod), FieldPath(), self._context))
+        find = find_claim_excesses if self._is_let_through(pod) else find_pod_excesses
+        return tuple(find(self._subject(pod), FieldPath(), self._context))
 
     def explain(self, pod: Pod) -> tuple[str, ...]:
         """Return the quotas with too little left for a pod of the bridge, and their users, in sentences.
@@ -103,9 +117,10 @@ class Budgets:
         ledger = self.ledger
         if ledger is None or pod.spec.scheduler_name != self._bridge_scheduler:
             return ()
+        least = self._claim_charges(pod) if self._is_let_through(pod) else self._charges(pod)
         charges = {
             account: amount
-            for account, amount in self.least_charges(pod).items()
+            for account, amount in _sum(least).items()
             if account.limit.driver in self._owned
         }
         sentences = [with_consumers(excess, ledger) for excess in ledger.excesses(charges)]
@@ -126,10 +141,7 @@ class Budgets:
 
     def charge_keys(self, pod: Pod) -> tuple[Hashable, ...]:
         """Count the keys of a pod alone, without its claims, and return the keys of the charges."""
-        context = self._context
-        if context is None or context.quota_book is None:
-            return ()
-        return self._put(pod, dict(_key_charges(self._subject(pod), context, context.quota_book)))
+        return self._put(pod, self._key_charges(pod))
 
     def _put(
         self, pod: Pod, charges_by_key: Mapping[Hashable, Mapping[Account, int]]
@@ -216,7 +228,7 @@ class Budgets:
 
     def least_charges(self, pod: Pod) -> Counter[Account]:
         """Return the least that a pod is charged with, in nano-units."""
-        return sum(map(Counter, self._charges(pod).values()), Counter())
+        return _sum(self._charges(pod))
 
     def released_charges(self, name: Name) -> Counter[Account]:
         """Return the amounts that a pod of the cluster gives back with its end, in nano-units.
@@ -246,10 +258,23 @@ class Budgets:
 
     def _charges(self, pod: Pod) -> Mapping[Hashable, Mapping[Account, int]]:
         """Return the least that each claim of a pod, and its keys, are charged with, in nano-units."""
+        return {**self._claim_charges(pod), **self._key_charges(pod)}
+
+    def _claim_charges(self, pod: Pod) -> Mapping[Hashable, Mapping[Account, int]]:
         context = self._context
         if context is None or context.quota_book is None:
             return {}
-        return dict(_charges(self._subject(pod), context, context.quota_book))
+        return dict(_claim_charges(self._subject(pod), context, context.quota_book))
+
+    def _key_charges(self, pod: Pod) -> Mapping[Hashable, Mapping[Account, int]]:
+        context = self._context
+        if context is None or context.quota_book is None:
+            return {}
+        return dict(_key_charges(self._subject(pod), context, context.quota_book))
+
+    def _is_let_through(self, pod: Pod) -> bool:
+        """Return True if nobody decides about the keys of a pod of the bridge any more."""
+        return self._are_stored and self.is_of_bridge(pod) and not is_gated(pod)
 
     def _subject(self, pod: Pod) -> Subject[Pod]:
         self._know(pod.metadata.namespace)
@@ -405,27 +430,35 @@ class SimulatedQuotas:
 
 
 def quotas_of_group(
-    group: DeclaredGroup, state: ClusterState, snapshot: TranslationSnapshot
+    group: DeclaredGroup,
+    state: ClusterState,
+    snapshot: TranslationSnapshot,
+    *,
+    are_stored: bool,
 ) -> Quotas | None:
     """Return the DeviceQuotas of a group of the bridge; None for others, since gates hold their pods back.
 
     Args:
         snapshot: Its profiles are those in force.
+        are_stored: The same as of `Budgets`.
     """
-    budgets = Budgets(state, pods=set(map(_name_of, group.waiting)))
+    budgets = Budgets(state, pods=set(map(_name_of, group.waiting)), are_stored=are_stored)
     is_of_bridge = budgets.is_of_bridge(group.waiting[0])
     return SimulatedQuotas(budgets, snapshot) if is_of_bridge else None
 
 
-def _charges(
+def _sum(charges_by_key: Mapping[Hashable, Mapping[Account, int]]) -> Counter[Account]:
+    return sum(map(Counter, charges_by_key.values()), Counter())
+
+
+def _claim_charges(
     pod: Subject[Pod], context: Context, book: QuotaBook
 ) -> Iterator[tuple[Hashable, Mapping[Account, int]]]:
-    """Yield the key of each charge of a pod, and the charge; a claim by name has the same key for all pods."""
+    """Yield the key of the charge for each claim, and the charge; a claim by name has the same key for all pods."""
     name = pod.view.metadata.name
     for number, entry in enumerate(uncharged_entries(pod, FieldPath(), context, book)):
         key = entry.existing or ("claim of a placed pod", pod.namespace, name, number)
         yield key, book.least_charges(pod.namespace, [entry.claim.spec.devices])
-    yield from _key_charges(pod, context, book)
 
 
 def _key_charges(

@@ -337,13 +337,14 @@ def _placement(
     waiting_pods = [other for other in state.pods.values() if is_pending(other)]
     groups = state.groups(waiting_pods, are_new=is_new)
     own = next((group for group in groups.groups if pod in group.waiting), None)
-    budgets = Budgets(state, pods={(pod.metadata.namespace, pod.metadata.name)})
+    name = pod.metadata.namespace, pod.metadata.name
+    budgets = Budgets(state, pods={name}, are_stored=not is_new)
     exceeded = budgets.explain(pod)
     question = msgspec.structs.replace(
         _question(state, pods=(pod,) if own is None else own.waiting), groups=groups
     )
     if own is not None:
-        quotas = quotas_of_group(own, state, snapshot)
+        quotas = quotas_of_group(own, state, snapshot, are_stored=not is_new)
         question = msgspec.structs.replace(question, quotas=quotas)
     elif not exceeded and budgets.is_of_bridge(pod):
         quotas = SimulatedQuotas(budgets, snapshot)
@@ -372,13 +373,10 @@ def _placement(
         )
     claims = pod_claims(pod, state.claims, state.templates).open
     names = {claim_name(claim) for claim in claims}
-    namespace, name = pod.metadata.namespace, pod.metadata.name
-    names |= {(namespace, claim) for claim in answer.uses.get((namespace, name), ())}
+    names |= {(name[0], claim) for claim in answer.uses.get(name, ())}
     of_pod = msgspec.structs.replace(
         answer,
-        pods=tuple(
-            placed for placed in answer.pods if (placed.namespace, placed.name) == (namespace, name)
-        ),
+        pods=tuple(placed for placed in answer.pods if (placed.namespace, placed.name) == name),
         claims=tuple(claim for claim in answer.claims if (claim.namespace, claim.name) in names),
     )
     return of_pod, exceeded

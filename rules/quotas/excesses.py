@@ -319,6 +319,15 @@ def _validate_claim(
 def _validate_pod(
     code: Code, pod: Subject[Pod], path: FieldPath, context: Context
 ) -> Iterator[Finding]:
+    yield from _validate_claims_of_pod(code, pod, path, context)
+    book = _book_of(pod.namespace, context)
+    if book is not None:
+        yield from _find_by_keys(code, pod, path, context, book)
+
+
+def _validate_claims_of_pod(
+    code: Code, pod: Subject[Pod], path: FieldPath, context: Context
+) -> Iterator[Finding]:
     book = _book_of(pod.namespace, context)
     if book is None:
         return
@@ -328,7 +337,6 @@ def _validate_pod(
     yield from _findings(code, claims, is_pod=path.is_root)
     if code is Code.DEVICE_QUOTA_FULL and pod.pods > 1:
         yield from _find_full_for_all(claims, pod.pods)
-    yield from _find_by_keys(code, pod, path, context, book)
 
 
 def uncharged_entries(
@@ -364,8 +372,14 @@ def _find_by_keys(
 
 def find_pod_excesses(pod: Subject[Pod], path: FieldPath, context: Context) -> Iterator[Finding]:
     """Yield the reasons that the quotas of its namespace do not let a pod through: for good, or now."""
-    for code, *_ in (*_FIXES, (Code.DEVICE_QUOTA_FULL,)):
+    for code in _CODES:
         yield from _validate_pod(code, pod, path, context)
+
+
+def find_claim_excesses(pod: Subject[Pod], path: FieldPath, context: Context) -> Iterator[Finding]:
+    """Yield the same reasons for a pod that has got through for its keys, and waits for its claims."""
+    for code in _CODES:
+        yield from _validate_claims_of_pod(code, pod, path, context)
 
 
 def _book_of(namespace: str, context: Context) -> QuotaBook | None:
@@ -414,6 +428,8 @@ _FIXES: Final = (
     ),
 )
 
+
+_CODES: Final = (*(code for code, *_ in _FIXES), Code.DEVICE_QUOTA_FULL)
 
 RULES: Final[tuple[Rule[Any], ...]] = (
     *rules_of_claims_and_pods(_FIXES, _validate_claim, _validate_pod),

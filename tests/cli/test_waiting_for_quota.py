@@ -101,6 +101,16 @@ def test_a_pod_of_the_bridge_that_was_let_through_has_its_keys_promised(tmp_path
     assert "limit gpus" not in text
 
 
+def test_the_keys_of_a_pod_of_the_bridge_without_the_gate_are_no_reason_to_wait(
+    tmp_path: Path,
+) -> None:
+    """It came before the quota, or the limit was lowered since: the bridge decides about its claims alone."""
+    text = of_bridge_with_key(tmp_path, 2)
+
+    assert "status pending, although a node has the devices" in text
+    assert "limit old: 2 devices promised to it until it is placed" in text
+
+
 def test_a_pod_with_room_is_placed_once_the_gate_is_gone(tmp_path: Path) -> None:
     text = explained(tmp_path, "pod", *gated("16Gi"))
 
