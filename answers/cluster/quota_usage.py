@@ -236,7 +236,11 @@ def with_consumers(excess: Excess, ledger: DeviceQuotaLedger) -> str:
     missing = "" if excess.is_final else f", {limit.in_words(excess.missing)} missing"
     message = excess.message + missing
     parts = sorted(
-        ((part.committed, name) for name, part in ledger.by_namespace(excess.account)),
+        (
+            (part.committed, name)
+            for name, part in ledger.by_namespace(excess.account)
+            if part.committed
+        ),
         key=lambda entry: (-entry[0], entry[1]),
     )
     consumers = [

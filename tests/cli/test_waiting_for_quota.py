@@ -91,6 +91,7 @@ def test_a_pod_of_the_bridge_waits_behind_the_gate_for_its_keys(tmp_path: Path) 
 
     assert "status waits for a DeviceQuota, behind its scheduling gate" in text
     assert "limit old: 2 devices needed, 1 of 1 device left" in text
+    assert "in use" not in text, "it waits, and has nothing"
 
 
 def test_a_pod_of_the_bridge_that_was_let_through_has_its_keys_promised(tmp_path: Path) -> None:
