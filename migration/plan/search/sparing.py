@@ -6,7 +6,7 @@ The search for waves takes the largest one that leaves a node to spare, though l
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -40,6 +40,8 @@ _PARTS: Final = 5
 _SMALLER: Final = (
     "with other nodes or namespaces in it, this or a later wave leaves no node to spare"
 )
+
+T = TypeVar("T")
 
 _Wave = tuple[Moment, Attempt]
 _Key = tuple[frozenset[str], frozenset[Part]]
@@ -137,7 +139,9 @@ class SparingSearch:
         """Yield the next waves that leave a node to spare, large ones first."""
         for nodes in self._node_choices(moment):
             names = frozenset(entry.node.name for entry in nodes)
-            if names and (not self._steps() or self._search.check_drain(moment, names)):
+            if names and not self._steps():
+                return
+            if names and self._search.check_drain(moment, names):
                 continue
             for parts in _part_choices(moment, nodes):
                 if not self._steps():
@@ -164,17 +168,23 @@ class SparingSearch:
             kind = (self._groups[name], frozenset(pods.get(name, Counter()).items()))
             kinds.setdefault(kind, []).append(entry)
         for size in range(min(self._policy.wave_nodes, len(ordered)), -1, -1):
-            yield from _choices(list(kinds.values())[:_KINDS], size)
+            yield from choices_of_kinds(list(kinds.values())[:_KINDS], size)
 
 
-def _choices(kinds: Sequence[Sequence[Candidate]], size: int) -> Iterator[tuple[Candidate, ...]]:
-    """Yield some nodes, of each kind the first ones."""
-    if not size:
-        yield ()
-    elif kinds:
-        for number in range(min(size, len(kinds[0])), -1, -1):
-            for others in _choices(kinds[1:], size - number):
-                yield (*kinds[0][:number], *others)
+def choices_of_kinds(kinds: Sequence[Sequence[T]], size: int) -> Iterator[tuple[T, ...]]:
+    """Yield each choice of a size, of each kind the first ones; the next one is there at once, however many there are.
+
+    >>> [*choices_of_kinds(["aa", "b", "cc"], 3)]
+    [('a', 'a', 'b'), ('a', 'a', 'c'), ('a', 'b', 'c'), ('a', 'c', 'c'), ('b', 'c', 'c')]
+    """
+    if not kinds:
+        if not size:
+            yield ()
+        return
+    left = sum(map(len, kinds[1:]))
+    for number in range(min(size, len(kinds[0])), max(0, size - left) - 1, -1):
+        for others in choices_of_kinds(kinds[1:], size - number):
+            yield (*kinds[0][:number], *others)
 
 
 def _part_choices(moment: Moment, nodes: Sequence[Candidate]) -> Iterator[tuple[Part, ...]]:
