@@ -123,15 +123,14 @@ def _divided(parts: Sequence[tuple[LimitOfLines, MeasuredLine]]) -> Iterator[Lin
     if len(parts) < 2 or any(entry.measure and entry.measure.capacity for entry in entries):
         return
     line = entries[0].line
-    names = {entry.measure.device_class: entry.own_amount for entry in entries if entry.measure}
     texts = ", ".join(f"{entry.own_amount} in limit {limit.name}" for limit, entry in parts)
     total = sum((entry.own_amount for entry in entries), ZERO)
-    none = [name for name, amount in names.items() if amount == ZERO]
-    if line.amount > ZERO and any(ZERO < amount < line.amount for amount in names.values()):
+    if any(entry.own_amount < line.amount for entry in entries if not entry.is_absent):
         text = _LESS.format(amount=line.amount, parts=texts)
         yield LineChange(line=line.name, text=text, allows_less=True)
-    elif line.amount > ZERO and none:
-        text = _NONE.format(amount=line.amount, names=join_names(none), parts=texts)
+    absent = [entry.measure.device_class for entry in entries if entry.measure and entry.is_absent]
+    if absent and line.amount > ZERO:
+        text = _NONE.format(amount=line.amount, names=join_names(absent), parts=texts)
         yield LineChange(line=line.name, text=text, allows_less=True)
     if total > line.amount:
         text = _MORE.format(amount=line.amount, total=total, parts=texts)
@@ -142,7 +141,7 @@ def _shared(parts: Iterable[tuple[LimitOfLines, MeasuredLine]]) -> Iterator[Line
     """Yield the differences of a line that shares a limit with lines of other keys."""
     for limit, entry in parts:
         own = [other for other in limit.entries if other.line.key == entry.line.key]
-        if limit.amount - limit.beside > total_amount(own) - limit.beside:
+        if limit.amount > total_amount(own):
             text = _SHARED.format(
                 limit=limit.name,
                 lines=join_names([other.line.name for other in limit.entries]),

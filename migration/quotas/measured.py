@@ -59,14 +59,14 @@ def measure_lines(
         # A cap holds for each device or request, whichever its class.
         parts = divide_amount(line.amount, classes, total.of(line.key) if total else None)
         of_absent = ZERO if line.part is Part.TOTAL else line.amount
-        divided = {**dict.fromkeys(own_classes, of_absent), **parts}
         measured_lines += (
             _measured_line(
                 line,
                 measure,
-                divided[measure.device_class],
+                parts.get(measure.device_class, of_absent),
                 _room_for_others(quota, line, measure, used, measures),
-                measures.legacy_key(line.key, measure),
+                is_absent=measure.device_class not in classes,
+                legacy_key=measures.legacy_key(line.key, measure),
             )
             for measure in of_key
             if counts_pods or measure.device_class in classes
@@ -106,6 +106,8 @@ def _measured_line(
     measure: ClaimMeasure,
     part: Quantity,
     others: int | None,
+    *,
+    is_absent: bool,
     legacy_key: Document | None,
 ) -> MeasuredLine:
     """Return a line by one of its measures.
@@ -115,6 +117,7 @@ def _measured_line(
         measure: The measure.
         part: The part of the line for the class of the measure.
         others: The room for devices of pods with other keys, which a limit on a class counts, too; None if not known.
+        is_absent: The class of the measure is nowhere in the cluster.
         legacy_key: The entry for pods with the key.
     """
     if measure.capacity:
@@ -128,6 +131,7 @@ def _measured_line(
         amount=amount,
         beside=beside,
         counts_others=others is None or others > beside,
+        is_absent=is_absent,
         legacy_key=legacy_key,
     )
 

@@ -115,6 +115,7 @@ class MeasuredLine(msgspec.Struct, frozen=True, kw_only=True):
         amount: The amount in the unit of the measure.
         beside: The part of it for pods with other keys, which the line did not count.
         counts_others: The measure counts claims of pods with other keys, for whom there is no room, or none is known.
+        is_absent: The class of the measure is nowhere in the cluster, and has no part of the amount.
         legacy_key: The entry of `limits[].legacyKeys` by which pods with the key count in the same limit; None if
             no entry says it.
     """
@@ -124,6 +125,7 @@ class MeasuredLine(msgspec.Struct, frozen=True, kw_only=True):
     amount: Quantity
     beside: int = 0
     counts_others: bool = False
+    is_absent: bool = False
     legacy_key: Document | None = None
 
     @property

@@ -50,6 +50,29 @@ def test_a_line_that_is_divided_allows_less_and_one_of_mig_devices_the_same(
 
 
 @pytest.mark.parametrize(
+    ("has_whole", "words"),
+    [
+        (True, "each limit has a part: 0 in limit gpu, 1 in limit gpu-2"),
+        (False, "class gpu.nvidia.com is nowhere in the cluster and gets none"),
+    ],
+)
+def test_a_class_without_a_part_is_said_to_be_absent_only_where_it_is(
+    tmp_path: Path, words: str, *, has_whole: bool
+) -> None:
+    """A line that pods use up has no part for other classes of the cluster."""
+    objects = (
+        *(plugin_node("node-b") for _ in range(has_whole)),
+        hami_node("node-a"),
+        *workload("share", SHARE, ["node-a"]),
+        resource_quota({GPU: "1"}),
+    )
+
+    (less,) = [line for line in notes(tmp_path, *objects) if "allows less than before" in line]
+
+    assert words in less
+
+
+@pytest.mark.parametrize(
     ("split", "line", "words"),
     [
         ("used", GPU, "allows less than before: where the line allows 8 of any class"),
