@@ -51,26 +51,33 @@ def test_nvidias_driver_tolerates_the_taints_of_planned_nodes(
     assert ("kubeletPlugin.tolerations" in prepare(tmp_path)) is (tolerations is not None)
 
 
-@pytest.mark.parametrize("value", ["true", "pre-installed", None])
+CONTAINER: Final = "true"
+IMAGE: Final = "pre-installed"
+PLACES: Final = {CONTAINER: "in the GPU Operator's container", IMAGE: "in the image"}
+PLACE: Final = "nvidia.com/gpu.deploy.driver"
+GPU_DRIVER: Final = daemon_set("nvidia-driver-daemonset", nodeSelector={PLACE: CONTAINER})
+"""The DaemonSet of the GPU Operator with the GPU driver; there is none with driver.enabled=false."""
+
+
+@pytest.mark.parametrize(
+    ("value", "drivers"),
+    [(CONTAINER, [GPU_DRIVER]), (CONTAINER, []), (IMAGE, [GPU_DRIVER]), (None, [])],
+)
 def test_hamis_driver_finds_the_libraries_of_the_operators_driver(
-    tmp_path: Path, value: str | None
+    tmp_path: Path, value: str | None, drivers: list[dict[str, Any]]
 ) -> None:
     node = tainted(hami_node("hami-0"), OF_TEAM)
     if value is not None:
-        node["metadata"]["labels"]["nvidia.com/gpu.deploy.driver"] = value
+        node["metadata"]["labels"][PLACE] = value
 
-    planned(tmp_path, [node])
+    planned(tmp_path, [node, *drivers])
 
-    root = "--set=nvidiaDriverRoot=/run/nvidia/driver " if value == "true" else ""
+    has_root = value == CONTAINER and drivers
+    root = "--set=nvidiaDriverRoot=/run/nvidia/driver " if has_root else ""
     tolerations = (
         f"'--set-json=kubeletPlugin.tolerations={json.dumps([TEAM], separators=(',', ':'))}'"
     )
     assert f"#   {root}{tolerations} {SELECTOR}\n" in prepare(tmp_path)
-
-
-CONTAINER: Final = "true"
-IMAGE: Final = "pre-installed"
-PLACES: Final = {CONTAINER: "in the GPU Operator's container", IMAGE: "in the image"}
 
 
 @pytest.mark.parametrize("is_switched", [False, True])
@@ -97,14 +104,11 @@ def test_nodes_with_the_gpu_driver_in_another_place_are_held(
 
     One node of the Operator's container held all others, and none was held where the driver runs on a node with its image.
     """
-    nodes = [
-        gpu_node(f"gpu-{number}", {"nvidia.com/gpu.deploy.driver": place})
-        for number, place in enumerate(places)
-    ]
+    nodes = [gpu_node(f"gpu-{number}", {PLACE: place}) for number, place in enumerate(places)]
     if is_switched:
         nodes[0] = node("gpu-0", {}, {**nodes[0]["metadata"]["labels"], NVIDIA_LABEL: "true"}, {})
 
-    plan = planned(tmp_path, [*nodes, daemon_set("nvidia-device-plugin")])
+    plan = planned(tmp_path, [*nodes, GPU_DRIVER, daemon_set("nvidia-device-plugin")])
 
     expected = held_if_switched if is_switched else held_names
     assert [f"Node//{name}" for name in expected] == list(held_objects(plan))
@@ -114,17 +118,30 @@ def test_nodes_with_the_gpu_driver_in_another_place_are_held(
         assert text.startswith(f"its GPU driver is {PLACES[own]}")
 
 
+def test_no_node_is_held_where_the_operator_brings_no_gpu_driver(tmp_path: Path) -> None:
+    """With driver.enabled=false the label is true on nodes that the Operator has labelled since, those with the image among them."""
+    nodes = [gpu_node(f"gpu-{place}", {PLACE: place}) for place in PLACES]
+
+    plan = planned(tmp_path, [*nodes, daemon_set("nvidia-device-plugin")])
+
+    assert {} == held_objects(plan)
+
+
 @pytest.mark.parametrize("flags", [(), ("--gpu-operator", "v26.3.1")])
-@pytest.mark.parametrize("place", [CONTAINER, IMAGE, None])
+@pytest.mark.parametrize(
+    ("place", "drivers"),
+    [(CONTAINER, [GPU_DRIVER]), (CONTAINER, []), (IMAGE, [GPU_DRIVER]), (None, [])],
+)
 def test_nvidias_driver_has_the_root_of_the_gpu_driver(
-    tmp_path: Path, place: str | None, flags: tuple[str, ...]
+    tmp_path: Path, place: str | None, drivers: list[dict[str, Any]], flags: tuple[str, ...]
 ) -> None:
-    """Its chart had the root of the Operator's container for nodes with their own, and none without the flag."""
-    labels = {} if place is None else {"nvidia.com/gpu.deploy.driver": place}
+    """Its chart had the root of the container on nodes with their own GPU driver, as with driver.enabled=false."""
+    labels = {} if place is None else {PLACE: place}
+    nodes = [gpu_node("gpu-0", labels), daemon_set("nvidia-device-plugin")]
 
-    planned(tmp_path, [gpu_node("gpu-0", labels), daemon_set("nvidia-device-plugin")], *flags)
+    planned(tmp_path, [*nodes, *drivers], *flags)
 
-    is_told = place == CONTAINER or (place is None and bool(flags))
+    is_told = bool(drivers) if place == CONTAINER else place is None and bool(flags)
     assert ("--set=nvidiaDriverRoot=/run/nvidia/driver " in prepare(tmp_path)) is is_told
 
 
@@ -132,15 +149,17 @@ def test_nodes_without_operands_have_the_gpu_driver_in_their_image(tmp_path: Pat
     """The Operator runs none there, and deletes the label of its driver: they were given the root of its container."""
     without = {"nvidia.com/gpu.deploy.operands": "false"}
     nodes = [gpu_node(f"gpu-{number}", without) for number in range(2)]
-    nodes.append(gpu_node("gpu-2", {"nvidia.com/gpu.deploy.driver": CONTAINER}))
-    plugin = daemon_set("nvidia-device-plugin")
+    nodes.append(gpu_node("gpu-2", {PLACE: CONTAINER}))
+    others_of_cluster = [daemon_set("nvidia-device-plugin"), GPU_DRIVER]
 
-    plan = planned(tmp_path, [*nodes, plugin], "--gpu-operator", "v26.3.1")
+    plan = planned(tmp_path, [*nodes, *others_of_cluster], "--gpu-operator", "v26.3.1")
 
     assert ["Node//gpu-2"] == list(held_objects(plan))
     assert "--set=nvidiaDriverRoot=/run/nvidia/driver " not in prepare(tmp_path)
-    others = [gpu_node("gpu-3", {"nvidia.com/gpu.deploy.driver": CONTAINER}), *nodes[1:]]
-    held = held_objects(planned(tmp_path, [*others, plugin], "--gpu-operator", "v26.3.1"))
+    others = [gpu_node("gpu-3", {PLACE: CONTAINER}), *nodes[1:]]
+    held = held_objects(
+        planned(tmp_path, [*others, *others_of_cluster], "--gpu-operator", "v26.3.1")
+    )
     assert held["Node//gpu-1"].startswith(
         "its GPU driver is in the image (nvidia.com/gpu.deploy.operands=false), "
     )

@@ -9,12 +9,13 @@ kubernetes-sigs/dra-driver-nvidia-gpu (kubeletPlugin.affinity) and of Project-HA
 guide of the former, and GKE's of dynamic resource allocation (nvidiaDriverRoot by image type).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from answers.model.views import decode_view
 from findings.text import join_names
 from kube.api.core import Taint, Toleration
+from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import list_at, text_map
 from migration.plan.facts.vendors import (
@@ -60,7 +61,10 @@ _PREINSTALLED: Final = "pre-installed"
 
 Source: the release notes of the GPU Operator (its driver container disables itself on such a node by this label)."""
 _CONTAINER: Final = "true"
-"""The value of this label on nodes with a GPU driver in the Operator's container."""
+"""The value of this label on nodes that get a GPU driver in the Operator's container, if it brings one.
+
+With driver.enabled=false it sets the label as well, and has no DaemonSet that selects it.
+Source: NVIDIA/gpu-operator issue 982, assets/state-driver and manifests/state-driver (0500_daemonset.yaml)."""
 _PLACES: Final = {
     _CONTAINER: "in the GPU Operator's container, below /run/nvidia/driver",
     _PREINSTALLED: "in the image",
@@ -79,7 +83,7 @@ _ONE_ROOT: Final = {
 
 
 def read_driver_values(
-    objects: Iterable[SourceObject], nodes: Iterable[PlannedNode]
+    objects: Collection[SourceObject], nodes: Iterable[PlannedNode]
 ) -> dict[str, DriverValues]:
     """Return driver to the values of its chart, for the drivers that need any.
 
@@ -96,12 +100,15 @@ def read_driver_values(
     for node in nodes:
         for driver in node.devices:
             nodes_of.setdefault(driver, {})[node.name] = documents.get(node.name, {})
-    values = {driver: _values(driver, members) for driver, members in sorted(nodes_of.items())}
+    selectors = _selectors_of_container(objects)
+    values = {
+        driver: _values(driver, members, selectors) for driver, members in sorted(nodes_of.items())
+    }
     return {driver: entry for driver, entry in values.items() if entry != DriverValues()}
 
 
 def held_by_roots(
-    nodes: Iterable[PlannedNode], objects: Iterable[SourceObject], held_objects: Collection[str]
+    nodes: Iterable[PlannedNode], objects: Collection[SourceObject], held_objects: Collection[str]
 ) -> Iterator[Held]:
     """Yield the nodes with the GPU driver in another place than other nodes of their DRA driver.
 
@@ -112,17 +119,19 @@ def held_by_roots(
         objects: The cluster's objects.
         held_objects: The objects that are held for other reasons, as `Node//name`.
     """
+    selectors = _selectors_of_container(objects)
     labels_of = {
         source.name: text_map(source.document, "metadata", "labels")
         for source in objects
         if (source.api_version, source.kind) == ("v1", "Node")
     }
+    place_of = {name: _place(labels, selectors) for name, labels in labels_of.items()}
     free = [node for node in nodes if f"Node//{node.name}" not in held_objects]
     for driver in sorted(_ROOT_DRIVERS):
         key, value = driver_label(driver)
         own = {node.name for node in free if driver in node.devices}
         switched = {name for name, labels in labels_of.items() if labels.get(key) == value}
-        settled, moving = _by_place(switched, labels_of), _by_place(own, labels_of)
+        settled, moving = _by_place(switched, place_of), _by_place(own, place_of)
         deciding = settled if any(settled.values()) else moving
         place = max(_PLACES, key=lambda place: len(deciding[place]))
         deciding_names = join_names(deciding[place])
@@ -136,22 +145,37 @@ def held_by_roots(
                 yield Held(object=f"Node//{name}", reason=reason, fix=_ONE_ROOT[place])
 
 
-def _by_place(
-    names: Collection[str], labels_of: Mapping[str, Mapping[str, str]]
-) -> dict[str, list[str]]:
+def _by_place(names: Collection[str], place_of: Mapping[str, str]) -> dict[str, list[str]]:
     """Return each place of GPU drivers, as the value of its label, to those of some nodes that have it."""
     return {
-        place: sorted(name for name in names if _place_of(labels_of.get(name, {})) == place)
-        for place in _PLACES
+        place: sorted(name for name in names if place_of.get(name) == place) for place in _PLACES
     }
 
 
-def _place_of(labels: Mapping[str, str]) -> str | None:
-    """Return the place of a node's GPU driver; None if its labels do not tell."""
-    return _PREINSTALLED if labels.get(OPERANDS) == "false" else labels.get(_GPU_DRIVER)
+def _selectors_of_container(objects: Iterable[SourceObject]) -> list[Mapping[str, str]]:
+    """Return the node selectors of the DaemonSets that bring the GPU driver of the Operator."""
+    selectors = (
+        text_map(source.document, "spec", "template", "spec", "nodeSelector")
+        for source in objects
+        if source.kind == DAEMON_SET
+    )
+    return [selector for selector in selectors if selector.get(_GPU_DRIVER) == _CONTAINER]
 
 
-def _values(driver: str, nodes: Mapping[str, Mapping[str, Any]]) -> DriverValues:
+def _place(labels: Mapping[str, str], selectors: Iterable[Mapping[str, str]]) -> str:
+    """Return the place of a node's GPU driver, as the value of its label; empty if it is not known."""
+    if labels.get(OPERANDS) == "false":
+        return _PREINSTALLED
+    place = labels.get(_GPU_DRIVER, "")
+    if place == _CONTAINER:
+        is_brought = any(selector.items() <= labels.items() for selector in selectors)
+        return place if is_brought else ""
+    return place if place in _PLACES else ""
+
+
+def _values(
+    driver: str, nodes: Mapping[str, Mapping[str, Any]], selectors: Sequence[Mapping[str, str]]
+) -> DriverValues:
     """Return the values for a driver; its nodes are given as name to document."""
     defaults = _DEFAULTS.get(driver, ())
     taints = untolerated_taints(nodes.values(), defaults)
@@ -161,12 +185,18 @@ def _values(driver: str, nodes: Mapping[str, Mapping[str, Any]]) -> DriverValues
     if len(taints) > _MAX_TAINTS:
         tolerations = (_ALL,)
     labels_of = {name: text_map(node, "metadata", "labels") for name, node in nodes.items()}
-    places = {_place_of(labels) for labels in labels_of.values()}
+    has_operator_driver = any(
+        _place(labels, selectors) == _CONTAINER for labels in labels_of.values()
+    )
     required = _REQUIRED.get(driver, {}).items()
     return DriverValues(
         tolerations=tolerations,
-        has_operator_driver=_CONTAINER in places,
-        is_preinstalled=places == {_PREINSTALLED},
+        has_operator_driver=has_operator_driver,
+        is_preinstalled=not has_operator_driver
+        and all(
+            _GPU_DRIVER in labels or labels.get(OPERANDS) == "false"
+            for labels in labels_of.values()
+        ),
         unlabelled_nodes=tuple(
             name
             for name, labels in sorted(labels_of.items())

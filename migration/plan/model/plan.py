@@ -335,7 +335,7 @@ class DriverValues(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Attributes:
         tolerations: All tolerations of its pods; empty where those of the chart do.
         has_operator_driver: The GPU Operator deploys the GPU driver of its nodes, in a container.
-        is_preinstalled: All its nodes have the GPU driver in their image, as labels of the GPU Operator say.
+        is_preinstalled: The GPU Operator has labelled all its nodes, and deploys the GPU driver of none.
         unlabelled_nodes: The nodes with none of the labels that the chart's node affinity requires.
         gke_roots: The directories with the GPU driver on nodes of GKE, sorted; empty elsewhere.
     """
