@@ -253,10 +253,10 @@ def claim_prefixes(document: Mapping[str, Any], name: str) -> Iterator[str]:
 
 
 def ordinals(document: Mapping[str, Any]) -> range:
-    """Return the ordinals of a StatefulSet's pods."""
+    """Return the ordinals of a StatefulSet's pods; none if it has a number that the API server rejects."""
     spec = mapping_at(document, "spec")
-    first = int(mapping_at(spec, "ordinals").get("start") or 0)
-    return range(first, first + int(spec.get("replicas") or 1))
+    first, count = mapping_at(spec, "ordinals").get("start", 0), spec.get("replicas", 1)
+    return range(first, first + count) if type(first) is int and type(count) is int else range(0)
 
 
 def on_host(hostnames: Sequence[str]) -> dict[str, Any]:

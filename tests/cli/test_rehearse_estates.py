@@ -126,6 +126,32 @@ def test_no_pod_of_a_stateful_set_waits_for_a_volume_that_is_not_there(tmp_path:
     assert 3 == len(names(rehearsal, "PersistentVolumeClaim"))
 
 
+@pytest.mark.parametrize(
+    ("fields", "claims"),
+    [
+        ({"replicas": 3}, ["data-index-0", "data-index-1", "data-index-2"]),
+        (
+            {"replicas": 2, "ordinals": {"start": 1}},
+            ["data-index-0", "data-index-1", "data-index-2"],
+        ),
+        ({"replicas": 0}, ["data-index-0", "data-index-1"]),
+        ({"replicas": "x"}, ["data-index-0", "data-index-1"]),
+        ({"replicas": 2, "ordinals": {"start": "x"}}, ["data-index-0", "data-index-1"]),
+    ],
+)
+def test_claims_of_a_stateful_set_are_those_of_its_ordinals(
+    tmp_path: Path, fields: dict[str, Any], claims: list[str]
+) -> None:
+    """A text in place of a number ended the rehearsal with a traceback, and one scaled to 0 had a claim more."""
+    nodes = [plugin_node(f"gpu-{number}") for number in range(2)]
+    owner, *others = index(2, ["gpu-0", "gpu-1"], 2)
+    owner["spec"] |= fields
+
+    rehearsal = rehearsal_of(written(tmp_path, [*nodes, owner, *others]), tmp_path / "plan")
+
+    assert claims == sorted(names(rehearsal, "PersistentVolumeClaim"))
+
+
 def test_a_volume_is_of_one_node_only(tmp_path: Path) -> None:
     """The API server rejects another affinity of the same PersistentVolume, and the rehearsal ended."""
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "shared"}}
