@@ -151,38 +151,36 @@ def _shared(parts: Iterable[tuple[LimitOfLines, MeasuredLine]]) -> Iterator[Line
             yield LineChange(line=entry.line.name, text=text, allows_more=True)
 
 
-def _with_others(parts: Iterable[tuple[LimitOfLines, MeasuredLine]]) -> Iterator[LineChange]:
-    """Yield the differences of a line by claims of pods with other keys."""
+def _with_others(parts: Sequence[tuple[LimitOfLines, MeasuredLine]]) -> Iterator[LineChange]:
+    """Yield the difference of a line by claims of pods with other keys."""
+    entries = [entry for _, entry in parts]
     names = [
-        entry.measure.device_class for _, entry in parts if entry.measure and entry.counts_others
+        entry.measure.device_class for entry in entries if entry.measure and entry.counts_others
     ]
-    for _, entry in parts:
-        if names:
-            text = _OTHERS.format(names=join_names(names))
-            yield LineChange(line=entry.line.name, text=text, allows_less=True)
-            return
+    if names:
+        text = _OTHERS.format(names=join_names(names))
+        yield LineChange(line=entries[0].line.name, text=text, allows_less=True)
 
 
-def _multiplied(parts: Iterable[tuple[LimitOfLines, MeasuredLine]]) -> Iterator[LineChange]:
-    """Yield the differences of an amount of a container that each of its devices has."""
-    for _, entry in parts:
-        number = _multiplier(entry)
-        if number:
-            text = _MULTIPLIED.format(key=number)
-            yield LineChange(line=entry.line.name, text=text, allows_less=True)
+def _multiplied(parts: Sequence[tuple[LimitOfLines, MeasuredLine]]) -> Iterator[LineChange]:
+    """Yield the difference of an amount of a container that each of its devices has."""
+    entries = [entry for _, entry in parts]
+    for key in dict.fromkeys(filter(None, map(_multiplied_by, entries))):
+        text = _MULTIPLIED.format(key=key)
+        yield LineChange(line=entries[0].line.name, text=text, allows_less=True)
 
 
-def _under_limits(parts: Iterable[tuple[LimitOfLines, MeasuredLine]]) -> Iterator[LineChange]:
-    """Yield the differences of a line that HAMi's scheduler counts, by device as a limit does, or nobody.
+def _under_limits(parts: Sequence[tuple[LimitOfLines, MeasuredLine]]) -> Iterator[LineChange]:
+    """Yield the difference of a line that HAMi's scheduler counts, by device as a limit does, or nobody.
 
     Source: Project-HAMi/HAMi, commit 06944339, pkg/device/quota.go, AddQuota and countPodDevices: `limits.` of memory
     and cores.
     """
-    for _, entry in parts:
-        if not _multiplier(entry):
-            yield LineChange(line=entry.line.name, text=_NOT_COUNTED, allows_less=True)
-            return
+    entries = [entry for _, entry in parts]
+    if not all(map(_multiplied_by, entries)):
+        yield LineChange(line=entries[0].line.name, text=_NOT_COUNTED, allows_less=True)
 
 
-def _multiplier(entry: MeasuredLine) -> str:
+def _multiplied_by(entry: MeasuredLine) -> str:
+    """Return the key with the number of devices that each have the amount; empty without one."""
     return str((entry.legacy_key or {}).get("multipliedBy", ""))
