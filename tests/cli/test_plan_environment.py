@@ -277,7 +277,7 @@ def test_waves_stop_where_gitops_would_bring_a_plugin_back(
     cluster = [plugin_node("gpu-0"), plugin_node("gpu-1"), *workload("web", {GPU: "1"}, ["gpu-0"])]
     cluster += [namespace("team"), plugin]
     reference = "DaemonSet/kube-system/nvidia-device-plugin"
-    text = f"preflight.sh stops wave 1, 2, since {manager} would take back that prepare.sh keeps {reference} from switched nodes, "
+    text = f"preflight.sh stops waves 1, 2, since {manager} would take back that prepare.sh keeps {reference} from switched nodes, "
 
     result = call(tmp_path, cluster)
 

@@ -168,8 +168,9 @@ def returning_texts(plan: Plan) -> Iterator[str]:
         manager = plan.managed.get(reference)
         waves = [str(wave.wave) for wave in plan.waves if is_kept_away(plan, wave, reference)]
         if waves and manager in REVERTING and not in_repository(plan, *place):
+            words = f"wave{'s' if len(waves) > 1 else ''} {join_names(waves)}"
             yield (
-                f"preflight.sh stops wave {join_names(waves)}, since {manager} would take back that prepare.sh keeps {reference} "
+                f"preflight.sh stops {words}, since {manager} would take back that prepare.sh keeps {reference} "
                 "from switched nodes, where it hands out devices beside the DRA driver: before the first wave plan again with "
                 f"--format {KUSTOMIZE}."
             )
