@@ -29,10 +29,11 @@ from cli.runbooks.wave_runbook import (
     switch_script,
 )
 from findings.text import count_text, join_names, printable, reference_text
+from migration.cluster.plugin_vendors import NVIDIA
 from migration.cluster.remaining import remaining_texts
 from migration.plan.facts.environment import in_repository, stopped_texts
 from migration.plan.facts.kept_away import returning_texts
-from migration.plan.facts.vendors import NVIDIA, unmap_command
+from migration.plan.facts.vendors import unmap_command
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import Plan, Wave
 from migration.plan.search.unmovable import CORDONED

@@ -17,6 +17,7 @@ from migration.assessment.blockers import (
 )
 from migration.assessment.claim_counts import ClaimShortage, describe_shortages
 from migration.cluster.evidence import is_ready, mapping_at, text_map
+from migration.cluster.plugin_vendors import NVIDIA
 from migration.plan.checks.checks import (
     Check,
     ClusterView,
@@ -46,7 +47,7 @@ from migration.plan.facts.environment import (
 from migration.plan.facts.kept_away import is_kept_away, is_remapped, kept_away, missing_labels
 from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.selecting import stranded_pods
-from migration.plan.facts.vendors import NVIDIA, unmap_command
+from migration.plan.facts.vendors import unmap_command
 from migration.plan.facts.work import Restart, describe_work, read_restart
 from migration.plan.model.plan import Held, Plan, PlannedNode, PlannedWork, Wave
 from translation.cluster.snapshot import WideMapping

@@ -21,20 +21,20 @@ from kube.manifests.source import SourceObject
 from migration.assessment.blockers import STOP_SHARING
 from migration.cluster.evidence import controller_kind, list_at, mapping_at
 from migration.cluster.node_devices import Source
+from migration.cluster.plugin_vendors import (
+    NVIDIA,
+    PluginVendor,
+    cloud_driver,
+    is_plugin,
+    plugin_vendor,
+    resource_driver,
+    resource_vendor,
+)
 from migration.cluster.remaining import pods_or_template, requested_names
 from migration.cluster.workloads import Workload
 from migration.plan.facts.driver_daemon_sets import registers_driver
 from migration.plan.facts.ready_pods import node_of
-from migration.plan.facts.vendors import (
-    NVIDIA,
-    OPERATOR_PREFIX,
-    PluginVendor,
-    cloud_driver,
-    is_managed,
-    is_plugin,
-    plugin_vendor,
-    resource_vendor,
-)
+from migration.plan.facts.vendors import OPERATOR_PREFIX, is_managed
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import Held, PlannedNode, is_name
 from translation.cluster.snapshot import TranslationOptions
@@ -144,7 +144,7 @@ class DevicePlugins:
             reasons = [
                 self._misgiving(node, key)
                 for key in sorted(node.resources)
-                if not _labels_against(_driver_of_resource(key), plugin_label)
+                if not _labels_against(resource_driver(key), plugin_label)
             ]
         return next(filter(None, reasons), "")
 
@@ -238,12 +238,7 @@ def _vendor_drivers(node: PlannedNode) -> set[str]:
     """Return the DRA drivers of the vendors of a node's device plugins; an empty one for unknown vendors."""
     if node.source != Source.DEVICE_PLUGIN:
         return {NVIDIA}
-    return {_driver_of_resource(key) for key in node.resources}
-
-
-def _driver_of_resource(resource: str) -> str:
-    vendor = resource_vendor(resource)
-    return vendor.driver if vendor is not None else ""
+    return {resource_driver(key) for key in node.resources}
 
 
 def is_owned_plugin(source: SourceObject) -> bool:
@@ -459,7 +454,7 @@ def _is_share(name: str) -> bool:
 
 
 def _driver_of_kept(name: str) -> str:
-    return NVIDIA if _is_share(name) else _driver_of_resource(name)
+    return NVIDIA if _is_share(name) else resource_driver(name)
 
 
 def _is_no_nic(name: str) -> bool:
