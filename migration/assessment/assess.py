@@ -1,6 +1,5 @@
 """The assessment of a cluster as a whole."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -9,9 +8,8 @@ import msgspec
 
 from admission.native_mappings import MappableNames
 from allocator.cluster.cluster import Cluster
-from allocator.explain.trace import PlacementTrace
 from allocator.model.feature_gates import Features
-from answers.cluster.devices import Device, list_devices, published_devices
+from answers.cluster.devices import list_devices, published_devices
 from answers.manifests.pod_checks import QUEUE_NAME
 from answers.model.cluster_state import build_state
 from answers.model.findings import reference
@@ -21,7 +19,11 @@ from answers.model.translation_snapshot import build_snapshot
 from clusterstate.published_gates import CONSUMABLE_CAPACITY
 from kube.api.core import Node
 from kube.manifests.source import SourceObject
-from migration.assessment.assessed_cluster import AssessedCluster
+from migration.assessment.assessed_cluster import (
+    AssessedCluster,
+    Assessment,
+    DetailedAssessment,
+)
 from migration.assessment.assumed import (
     assume_inventory,
     find_target,
@@ -32,14 +34,12 @@ from migration.assessment.assumed import (
     without_nodes,
 )
 from migration.assessment.blockers import (
-    Blocker,
     check_parts,
     find_blockers,
     sliced_nodes,
     with_parts,
 )
 from migration.assessment.capacity import (
-    Capacity,
     find_unserved_next,
     legacy_keys,
     place_workloads,
@@ -56,34 +56,30 @@ from migration.assessment.device_quotas import QuotaStops, find_quota_stops
 from migration.assessment.doubled import check_doubled
 from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
 from migration.assessment.outcomes import (
-    AssessedWorkload,
-    Outcome,
     only_native_namespaces,
     translating_every_pod,
 )
 from migration.assessment.quota_conversion import convert_quotas, with_converted_quotas
 from migration.assessment.replaced_lines import (
-    ReplacedLines,
     find_replaced_lines,
     without_replaced_lines,
 )
 from migration.assessment.stopped_outcomes import assess_templates
 from migration.assessment.unmoved import check_early, check_uncounted, check_unmoved, staying_nodes
 from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
-from migration.cluster.drain_stops import DrainStop, find_drain_stops
+from migration.cluster.drain_stops import find_drain_stops
 from migration.cluster.evidence import nodes_out_of_service, read_evidence
 from migration.cluster.node_devices import (
-    NodeDevices,
     doubled_nodes,
     koordinator_devices,
     read_nodes,
     unknown_device_keys,
 )
-from migration.cluster.remaining import Remaining, find_remaining
+from migration.cluster.remaining import find_remaining
 from migration.cluster.workloads import group_workloads
 from rules.context.inventory import Inventory
 from translation.cluster.component_statements import Component
-from translation.cluster.snapshot import TranslationOptions, WideMapping, vocabularies_in_force
+from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
 from translation.model.intents import Vocabulary
 from translation.profiles.profile import Profile
 from translation.reading.claim_blind_objects import find_named_keys
@@ -94,67 +90,6 @@ _DEPLOYMENTS: Final = {
     "karpenter": Component.KARPENTER,
     "kueue-controller-manager": Component.KUEUE,
 }
-
-
-class Assessment(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a cluster that would become claims.
-
-    Attributes:
-        nodes: The nodes with devices.
-        notes: Facts in the form of blockers that block nothing.
-        readers: Quotas, limit ranges and policies that name device keys: `Kind/namespace/name` to
-            the keys.
-        version: The API server's version; empty if it is not known.
-        unreadable: Resources that could not be read.
-        quotas_to_convert: The quotas to convert, as in `AssessedCluster`.
-        quotas_left: The lines without one for claims, as in `AssessedCluster`.
-        replaced_lines: The lines to remove, as in `AssessedCluster`.
-        unknown_devices: The devices that are not known, as in `AssessedCluster`.
-        components: The components of others that are seen in the cluster.
-        kept: Vocabularies and resource names that stay with their device plugin.
-        drain_stops: The PodDisruptionBudgets that would stop drains of nodes with devices of a legacy system.
-        wide_mappings: The mappings to take back, as in `AssessedCluster`.
-        out_of_service: Nodes with devices that take no pods, to `cordoned` or `not ready`.
-        remaining: The nodes and workloads that stay with their device plugin.
-    """
-
-    workloads: tuple[AssessedWorkload, ...]
-    nodes: tuple[NodeDevices, ...]
-    capacity: Capacity
-    blockers: tuple[Blocker, ...]
-    readers: Mapping[str, tuple[str, ...]]
-    version: str
-    unreadable: tuple[str, ...]
-    notes: tuple[Blocker, ...] = ()
-    quotas_to_convert: tuple[str, ...] = ()
-    quotas_left: Mapping[str, Mapping[str, str]] = {}
-    replaced_lines: tuple[ReplacedLines, ...] = ()
-    unknown_devices: Mapping[str, tuple[str, ...]] = {}
-    components: frozenset[Component] = frozenset()
-    kept: tuple[str, ...] = ()
-    drain_stops: tuple[DrainStop, ...] = ()
-    wide_mappings: tuple[WideMapping, ...] = ()
-    out_of_service: Mapping[str, str] = {}
-    remaining: Remaining = Remaining()
-
-    def totals(self) -> dict[str, int]:
-        """Return the number of workloads of each outcome."""
-        counts = Counter(workload.outcome for workload in self.workloads)
-        return {outcome.value: counts[outcome] for outcome in Outcome}
-
-
-class DetailedAssessment(msgspec.Struct, frozen=True, kw_only=True):
-    """An assessment with all devices and placements, for a page.
-
-    Attributes:
-        devices: Published and assumed ones, with the claims of all pods that were placed.
-        traces: `Kind/namespace/name` of a workload to the placement of its first pod before any other
-            is placed; of the first `MAX_TRACED` workloads.
-    """
-
-    assessment: Assessment
-    devices: tuple[Device, ...]
-    traces: Mapping[str, PlacementTrace]
 
 
 def assess(

@@ -1,17 +1,23 @@
-"""A cluster as it is assessed: its workloads, its nodes and their inventory, as values. Pure."""
+"""A cluster as it is assessed: its workloads, its nodes and their inventory, as values, and the assessment. Pure."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
 
+from allocator.explain.trace import PlacementTrace
+from answers.cluster.devices import Device
 from answers.model.cluster_state import ClusterState
-from migration.assessment.blockers import GpuParts
+from migration.assessment.blockers import Blocker, GpuParts
+from migration.assessment.capacity import Capacity
 from migration.assessment.chart_names import ChartName, NameChanges
 from migration.assessment.claim_counts import ClaimShortage
-from migration.assessment.outcomes import AssessedWorkload
+from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.replaced_lines import ReplacedLines
+from migration.cluster.drain_stops import DrainStop
 from migration.cluster.node_devices import NodeDevices
 from migration.cluster.remaining import Remaining
+from translation.cluster.component_statements import Component
 from translation.cluster.snapshot import WideMapping
 
 
@@ -65,3 +71,64 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     chart_names: tuple[ChartName, ...] = ()
     name_changes: NameChanges = NameChanges({}, ())
     remaining: Remaining = Remaining()
+
+
+class Assessment(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a cluster that would become claims.
+
+    Attributes:
+        nodes: The nodes with devices.
+        notes: Facts in the form of blockers that block nothing.
+        readers: Quotas, limit ranges and policies that name device keys: `Kind/namespace/name` to
+            the keys.
+        version: The API server's version; empty if it is not known.
+        unreadable: Resources that could not be read.
+        quotas_to_convert: The quotas to convert, as in `AssessedCluster`.
+        quotas_left: The lines without one for claims, as in `AssessedCluster`.
+        replaced_lines: The lines to remove, as in `AssessedCluster`.
+        unknown_devices: The devices that are not known, as in `AssessedCluster`.
+        components: The components of others that are seen in the cluster.
+        kept: Vocabularies and resource names that stay with their device plugin.
+        drain_stops: The PodDisruptionBudgets that would stop drains of nodes with devices of a legacy system.
+        wide_mappings: The mappings to take back, as in `AssessedCluster`.
+        out_of_service: Nodes with devices that take no pods, to `cordoned` or `not ready`.
+        remaining: The nodes and workloads that stay with their device plugin.
+    """
+
+    workloads: tuple[AssessedWorkload, ...]
+    nodes: tuple[NodeDevices, ...]
+    capacity: Capacity
+    blockers: tuple[Blocker, ...]
+    readers: Mapping[str, tuple[str, ...]]
+    version: str
+    unreadable: tuple[str, ...]
+    notes: tuple[Blocker, ...] = ()
+    quotas_to_convert: tuple[str, ...] = ()
+    quotas_left: Mapping[str, Mapping[str, str]] = {}
+    replaced_lines: tuple[ReplacedLines, ...] = ()
+    unknown_devices: Mapping[str, tuple[str, ...]] = {}
+    components: frozenset[Component] = frozenset()
+    kept: tuple[str, ...] = ()
+    drain_stops: tuple[DrainStop, ...] = ()
+    wide_mappings: tuple[WideMapping, ...] = ()
+    out_of_service: Mapping[str, str] = {}
+    remaining: Remaining = Remaining()
+
+    def totals(self) -> dict[str, int]:
+        """Return the number of workloads of each outcome."""
+        counts = Counter(workload.outcome for workload in self.workloads)
+        return {outcome.value: counts[outcome] for outcome in Outcome}
+
+
+class DetailedAssessment(msgspec.Struct, frozen=True, kw_only=True):
+    """An assessment with all devices and placements, for a page.
+
+    Attributes:
+        devices: Published and assumed ones, with the claims of all pods that were placed.
+        traces: `Kind/namespace/name` of a workload to the placement of its first pod before any other
+            is placed; of the first `MAX_TRACED` workloads.
+    """
+
+    assessment: Assessment
+    devices: tuple[Device, ...]
+    traces: Mapping[str, PlacementTrace]

@@ -20,10 +20,10 @@ from cli.output.standard_error import print_line
 from cli.reading.cluster_documents import ClusterDocuments, with_documents
 from cli.verbs.assess.page import format_assess_page
 from cli.verbs.assess.text import format_assessment, format_csv, format_residue
-from migration.assessment.assess import Assessment, DetailedAssessment, assess_in_detail
 from migration.assessment.assess import assess as assess_cluster
 from migration.assessment.assess import assess_cluster as assess_nodes_and_workloads
-from migration.assessment.assessed_cluster import AssessedCluster
+from migration.assessment.assess import assess_in_detail
+from migration.assessment.assessed_cluster import AssessedCluster, Assessment, DetailedAssessment
 from migration.assessment.blockers import Blocker
 from migration.assessment.replaced_lines import ReplacedLines
 from migration.assessment.residue import find_residue, has_uncounted

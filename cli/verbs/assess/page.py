@@ -32,7 +32,7 @@ from cli.verbs.assess.text import (
     next_step,
 )
 from findings.text import count_text, join_names, reference_text
-from migration.assessment.assess import DetailedAssessment
+from migration.assessment.assessed_cluster import DetailedAssessment
 from migration.assessment.blockers import Blocker
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.replaced_lines import ReplacedLines, replaced_text

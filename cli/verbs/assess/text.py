@@ -9,7 +9,7 @@ from typing import Final
 from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
 from findings.finding import Code
 from findings.text import count_text, join_names, printable, reference_text
-from migration.assessment.assess import Assessment
+from migration.assessment.assessed_cluster import Assessment
 from migration.assessment.blockers import Blocker
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.replaced_lines import replaced_text
