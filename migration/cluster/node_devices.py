@@ -20,7 +20,7 @@ from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
 from translation.model.intents import DeviceKind
 from translation.profiles.profile import Profile
-from translation.reading.arbiter import NICS, VOCABULARIES
+from translation.reading.arbiter import is_nic
 from translation.reading.claim_blind_objects import MAX_KEYS
 from translation.reading.untranslated_keys import is_device_key
 from translation.vocabularies.hami.keys import NODE_REGISTER
@@ -322,7 +322,6 @@ def unknown_device_keys(
         planned_nodes: The nodes whose devices are known.
         kept_names: Resource names that stay with their device plugin; one that ends in `*` is a prefix.
     """
-    nics = [VOCABULARIES[name] for name in NICS]
     keys_of: dict[str, tuple[str, ...]] = {}
     for node in sorted(nodes, key=lambda node: node.metadata.name):
         keys = tuple(
@@ -330,7 +329,7 @@ def unknown_device_keys(
             for key, amount in sorted((node.status.allocatable or {}).items())
             if amount
             and is_device_key(key)
-            and not any(entry.handles(key) for entry in nics)
+            and not is_nic(key)
             and not _matches(key, kept_names)
             and (node.metadata.name not in planned_nodes or is_replica_name(key))
         )

@@ -38,6 +38,7 @@ from translation.model.choices import (
 from translation.model.npu_chips import NpuChip
 from translation.profiles.profile import Profile
 from translation.reading import arbiter
+from translation.reading.kept_keys import is_kept
 from translation.reading.renamed_keys import renaming_fault
 from translation.vocabularies import nvidia
 
@@ -130,7 +131,8 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     GPUs move and NICs do not. A pod keeps these keys beside its claims, and gets both on one node; nothing
     aligns their devices. A resource name is one that no other vocabulary translates, as
     `nvidia.com/sriov_rdma`, or one of replicas, as `nvidia.com/gpu.shared`: pods keep it, and nodes that
-    offer it stay as they are. Empty: all that is known is translated."""
+    offer it stay as they are. One to which `renamedKeys` gives a name of `rdma` or `sriov` stays by itself
+    or with that vocabulary, and its nodes move. Empty: all that is known is translated."""
 
     default_gpu_owner: str = "nvidia"
     """The vocabulary that owns `nvidia.com/gpu` where nothing else in the pod says. `nvidia`, since
@@ -210,7 +212,7 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
             tolerations=self.tolerations,
             claim_aware_components=frozenset(self.claim_aware_components),
             vocabularies=frozenset(self.vocabularies) - frozenset(self.keep),
-            kept=frozenset(self.keep),
+            kept=frozenset((*self.keep, *self._renamed_nics())),
             renamed_keys=self.renamed_keys,
             choices=Choices(
                 exclusivity=self.exclusivity,
@@ -221,6 +223,12 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
                 volcano_memory_factor=self.volcano.memory_factor,
             ),
         )
+
+    def _renamed_nics(self) -> Iterator[str]:
+        """Yield the names that stand for NICs of vocabularies that stay: they stay with these."""
+        for name, meaning in self.renamed_keys.items():
+            if arbiter.is_nic(meaning) and is_kept(meaning, self.keep):
+                yield name
 
     def checked_options(
         self,

@@ -1,12 +1,16 @@
 """NICs under names of NVIDIA's domain that no vocabulary has: they are taken for no parts of GPUs."""
 
+import re
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from kube.errors import ConfigError
 from kube.manifests.dump import dump_yaml
-from testing.documents import namespace, node
+from process.profiles.translation import TranslationSettings
+from testing.builders import admit, container, profiles, translation_snapshot
+from testing.documents import api_object, namespace, node
 from testing.migration import GPU, SHARE, WHOLE, daemon_set, hami_node, plugin_node, workload
 from testing.plan import held_objects, planned, waves
 
@@ -118,3 +122,38 @@ def test_a_node_of_nics_alone_stays_by_the_name(
 
     assert fix.endswith(f"translation.keep: [{RAIL}] of the settings)")
     assert is_nic is ("renamedKeys" not in fix)
+
+
+@pytest.mark.parametrize("names", [(RAIL,), ("rdma",)])
+def test_a_pod_keeps_a_name_that_stands_for_nics(names: tuple[str, ...]) -> None:
+    settings = TranslationSettings(keep=names, renamed_keys={RAIL: "rdma/rail_0"})
+    options = settings.checked_options(profiles())
+    pod = api_object(
+        "Pod", "train", spec={"containers": [container(amounts={GPU: "1", RAIL: "1"})]}
+    )
+
+    after, answer = admit(pod, translation_snapshot(), options)
+
+    assert after["spec"]["containers"][0]["resources"]["limits"] == {RAIL: "1"}
+    assert ["keptBesideClaims"] == [entry.code for entry in answer.findings]
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"keep": ("rdma/hca",)}, "rdma/hca is translated by the vocabulary rdma; name that"),
+        (
+            {"keep": (RAIL,), "renamed_keys": {RAIL: GPU}},
+            f"{RAIL}, which stands for {GPU}, is translated by the vocabulary hami; name that",
+        ),
+        (
+            {"renamed_keys": {"mellanox.com/cx7": "rdma/cx7"}},
+            "mellanox.com/cx7 is a key of the vocabulary sriov already",
+        ),
+    ],
+)
+def test_a_name_of_a_vocabulary_is_none_of_the_settings(
+    settings: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        TranslationSettings(**settings).checked_options(profiles())

@@ -298,6 +298,13 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
         names = {name: self.renamed_keys.get(name, name) for name in self.kept}
         return frozenset(name for name, meaning in names.items() if is_replica_name(meaning))
 
+    @property
+    def kept_nics(self) -> frozenset[str]:
+        """The resource names of NICs among those that stay: renamed ones, since their vocabularies have the others."""
+        return frozenset(
+            name for name in self.kept if arbiter.is_nic(self.renamed_keys.get(name, ""))
+        )
+
     def scheduler_for(
         self, name: str, bridge_scheduler: str, *, opted_in: bool = False
     ) -> str | None:
@@ -333,7 +340,7 @@ def vocabularies_in_force(
 ) -> Mapping[str, Vocabulary]:
     """Return the chosen vocabularies, extended by the resource names in the profiles in force.
 
-    Names of replicas that stay with their device plugin are of none.
+    Names of replicas, and renamed ones of NICs, that stay with their device plugin are of none.
     """
     in_force = options.profiles.items()
     serving = resource_profiles(profiles, options.profiles)
@@ -348,7 +355,7 @@ def vocabularies_in_force(
             *((RESOURCES, profile) for profile in serving),
         ),
         options.vocabularies,
-        tuple(sorted(options.kept_replicas)),
+        tuple(sorted(options.kept_replicas | options.kept_nics)),
     )
 
 
@@ -357,7 +364,7 @@ def _extended(
     renamed_keys: tuple[tuple[str, str], ...],
     providers: tuple[tuple[str, Profile], ...],
     chosen_names: frozenset[str],
-    replica_names: tuple[str, ...],
+    kept_names: tuple[str, ...],
 ) -> Mapping[str, Vocabulary]:
     # Called for every pod, and the same until a profile changes.
     extended = arbiter.extended_vocabularies(
@@ -365,7 +372,7 @@ def _extended(
         dict(renamed_keys),
     )
     return {
-        name: without_names(vocabulary, replica_names)
+        name: without_names(vocabulary, kept_names)
         for name, vocabulary in extended.items()
         if name in chosen_names
     }

@@ -7,8 +7,7 @@ divides the keys as the webhook did.
 Bare `nvidia.com/gpu` and `mig-*` belong to the device plugin. Beside a key or annotation that only
 HAMi has, `nvidia.com/gpu` belongs to HAMi in the whole pod; `mig-*` stays with the device plugin.
 Beside an annotation about GPUs that only Koordinator has, `nvidia.com/gpu` belongs to Koordinator.
-Whole devices of other vendors and NICs come last: names that profiles add to them, possibly of a whole vendor, take no key from another
-vocabulary.
+Whole devices of other vendors and NICs come last: names that profiles add to them, even of a whole vendor, take no key of another one.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -158,6 +157,11 @@ def is_handled(key: str, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) 
     """Return True if a resource name belongs to any vocabulary."""
     names, prefixes, _ = _all_keys(vocabularies)
     return key in names or key.startswith(prefixes)
+
+
+def is_nic(key: str) -> bool:
+    """Return True if a resource name belongs to a vocabulary of NICs."""
+    return any(VOCABULARIES[name].handles(key) for name in NICS)
 
 
 def unhandled_keys(
