@@ -65,10 +65,17 @@ from migration.assessment.replaced_lines import (
     without_replaced_lines,
 )
 from migration.assessment.stopped_outcomes import assess_templates
-from migration.assessment.unmoved import check_early, check_uncounted, check_unmoved, staying_nodes
+from migration.assessment.unmoved import (
+    check_early,
+    check_kept_names,
+    check_uncounted,
+    check_unmoved,
+    staying_nodes,
+)
 from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
 from migration.cluster.drain_stops import find_drain_stops
 from migration.cluster.evidence import nodes_out_of_service, read_evidence
+from migration.cluster.kept_names import find_names_in_use
 from migration.cluster.node_devices import (
     doubled_nodes,
     koordinator_devices,
@@ -233,6 +240,7 @@ def complete_assessment(
     quota_stops = find_quota_stops(cluster) if cluster.state.quotas else QuotaStops()
     blockers = (
         *check_doubled(cluster.nodes),
+        *check_kept_names(cluster.names_in_use),
         *find_blockers(
             cluster.workloads,
             capacity,
@@ -400,6 +408,12 @@ def assess_cluster(
         chart_names=chart_names,
         name_changes=find_name_changes(workloads, assumed_state, chart_names, assumed_inventory),
         remaining=staying,
+        names_in_use=find_names_in_use(
+            [node for node in nodes if node.legacy and node.node not in sliced],
+            *(live_nodes, groups, options),
+        )
+        if options.kept
+        else {},
     )
     return with_quota_lines(
         *(cluster, original_objects, profiles, options, namespace), quotas=all_quotas

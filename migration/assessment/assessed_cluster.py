@@ -15,6 +15,7 @@ from migration.assessment.claim_counts import ClaimShortage
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.replaced_lines import ReplacedLines
 from migration.cluster.drain_stops import DrainStop
+from migration.cluster.kept_names import NamesInUse
 from migration.cluster.node_devices import NodeDevices
 from migration.cluster.remaining import Remaining
 from translation.cluster.component_statements import Component
@@ -50,6 +51,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
         chart_names: The foreign resource names that classes of charts map today.
         name_changes: The change of resource names by a preparation of all nodes.
         remaining: The nodes and workloads that stay with their device plugin.
+        names_in_use: Node to the kept names of devices in use there, as of `find_names_in_use`.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -71,6 +73,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     chart_names: tuple[ChartName, ...] = ()
     name_changes: NameChanges = NameChanges({}, ())
     remaining: Remaining = Remaining()
+    names_in_use: Mapping[str, NamesInUse] = {}
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from migration.assessment.capacity import (
     without_devices,
 )
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.cluster.kept_names import NamesInUse
 from migration.cluster.node_devices import Source
 
 _BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ, Code.OPTED_OUT})
@@ -103,6 +104,21 @@ def _solving(workload: AssessedWorkload) -> str:
     """Return the fix for a workload with pods that would be rejected; names without a translation may stay beside others."""
     names = dict.fromkeys(untranslated_names(workload.findings)) if workload.keys else {}
     return f"{_KEEP.format(join_names(list(names)))}, or {_SOLVE}" if names else _SOLVE
+
+
+def check_kept_names(names_in_use: Mapping[str, NamesInUse]) -> Iterator[Blocker]:
+    """Yield a blocker for each reason of `plan` to hold nodes with kept names in use.
+
+    Args:
+        names_in_use: Node to the names, as of `find_names_in_use`.
+    """
+    nodes_of: dict[NamesInUse, list[str]] = {}
+    for name, entry in sorted(names_in_use.items()):
+        nodes_of.setdefault(entry, []).append(f"Node//{name}")
+    for entry, nodes in nodes_of.items():
+        yield Blocker(
+            code="keptNameInUse", message=entry.reason, fix=entry.fix, objects=tuple(nodes)
+        )
 
 
 # --- pods without devices for their claims ----------------------------------------

@@ -1,56 +1,47 @@
 """The resource names of NVIDIA's domain that are no parts of GPUs: another device plugin offers them, such as one of NICs.
 
-A name itself says nothing. An administrator chooses those of NVIDIA's network operator, such as `nvidia.com/rail_0`, as
-well as those that a configuration of the device plugin of GPUs gives to parts of them.
+A name itself says nothing. An administrator chooses those of NVIDIA's network operator, such as `nvidia.com/rail_0`. No
+release of NVIDIA's device plugin lets them choose one for GPUs: 0.12.0 to 0.20.0 ignore `resources` in its configuration, and
+each `rename` but `<name>.shared`. A fork may: that of Volcano reads `resources`.
 
-Source: Mellanox/network-operator, resourceName of the SR-IOV and RDMA device plugins; NVIDIA/k8s-device-plugin
-api/config/v1 (resources[].rename) and docs/gpu-feature-discovery.
+Source: Mellanox/network-operator, resourceName of the SR-IOV and RDMA device plugins; NVIDIA/k8s-device-plugin v0.20.0
+api/config/v1/config.go (DisableResourceNamingInConfig), which cmd/nvidia-device-plugin/main.go calls, and
+docs/gpu-feature-discovery; volcano-sh/devices v1.1.0 cmd/nvidia-device-plugin/main.go, which does not.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kube.api.core import Node
 from kube.quantity import ZERO
 from migration.cluster.node_devices import COUNT, GPU
 from migration.cluster.remaining import pods_or_template, requested_names
 from migration.cluster.workloads import Workload
-from translation.reading.arbiter import NICS, OTHER_VENDORS, VOCABULARIES, is_handled
+from translation.reading.arbiter import is_handled
 from translation.vocabularies.nvidia import DISCOVERY_PREFIX, MIG_PREFIX, is_replica_name
-
-_OF_GPUS: Final = [
-    entry for name, entry in VOCABULARIES.items() if name not in {*NICS, *OTHER_VENDORS}
-]
 
 
 def names_of_other_plugins(
-    nodes: Iterable[Node], workloads: Iterable[Workload], renamed_keys: Mapping[str, str]
-) -> dict[str, frozenset[str]]:
-    """Return node to the names of NVIDIA's domain that it offers, and that are no parts of its GPUs.
+    nodes: Sequence[Node], workloads: Iterable[Workload], renamed_keys: Mapping[str, str]
+) -> frozenset[str]:
+    """Return the names of NVIDIA's domain that nodes offer, and that stand neither for GPUs nor for parts of them.
 
-    There is evidence for each: it has no GPUs; or all of its GPUs are offered whole, on this node or on another one with the
-    name; or a pod requests it beside a whole GPU or MIG device, which has no use for a part.
+    There is evidence for each: all GPUs of a node with the name are offered whole; or a pod requests it beside a whole GPU or
+    MIG device, which has no use for a part.
 
     Args:
         nodes: The nodes of the cluster.
         workloads: Its workloads.
         renamed_keys: Resource name in pods to the name that it stands for.
     """
-    offered = {
-        node.metadata.name: (node, names)
-        for node in nodes
-        if (names := frozenset(_unknown_names(node, renamed_keys)))
-    }
-    if not offered:
-        return {}
+    offered = [(node, frozenset(_unknown_names(node, renamed_keys))) for node in nodes]
+    names = frozenset[str]().union(*(own for _, own in offered))
+    if not names:
+        return names
     proved = frozenset[str]().union(
-        *(names for node, names in offered.values() if _offers_all_whole(node)),
+        *(own for node, own in offered if _offers_all_whole(node)),
         *(_beside_whole_devices(workload, renamed_keys) for workload in workloads),
     )
-    return {
-        name: names & proved if _has_gpus(node, renamed_keys) else names
-        for name, (node, names) in offered.items()
-    }
+    return names & proved
 
 
 def _unknown_names(node: Node, renamed_keys: Mapping[str, str]) -> Iterator[str]:
@@ -58,14 +49,6 @@ def _unknown_names(node: Node, renamed_keys: Mapping[str, str]) -> Iterator[str]
         is_known = name in renamed_keys or is_handled(name)
         if name.startswith(DISCOVERY_PREFIX) and not is_known and amount > ZERO:
             yield name
-
-
-def _has_gpus(node: Node, renamed_keys: Mapping[str, str]) -> bool:
-    """Return True if a node has a sign of GPUs: a name of theirs, be there none left of it, or a label."""
-    names = [renamed_keys.get(name, name) for name in node.status.allocatable or {}]
-    return any(label.startswith(GPU) for label in node.labels) or any(
-        vocabulary.handles(name) for vocabulary in _OF_GPUS for name in names
-    )
 
 
 def _offers_all_whole(node: Node) -> bool:

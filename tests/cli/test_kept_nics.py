@@ -1,5 +1,6 @@
 """NICs under names of NVIDIA's domain that no vocabulary has: they are taken for no parts of GPUs."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +11,7 @@ from kube.errors import ConfigError
 from kube.manifests.dump import dump_yaml
 from process.profiles.translation import TranslationSettings
 from testing.builders import admit, container, profiles, translation_snapshot
+from testing.command import drawbridge
 from testing.documents import api_object, namespace, node
 from testing.migration import GPU, SHARE, WHOLE, daemon_set, hami_node, plugin_node, workload
 from testing.plan import held_objects, planned, waves
@@ -21,9 +23,9 @@ NAMES: Final = (RAIL, "nvidia.com/cx7_gdr", "nvidia.com/bf3_vf", "nvidia.com/mln
 """Names of the SR-IOV or RDMA device plugin, as an administrator may choose them."""
 
 
-def keep(folder: Path, name: str) -> tuple[str, Path]:
+def keep(folder: Path, *names: str, **more: Any) -> tuple[str, Path]:
     path = folder / "settings.yaml"
-    path.write_text(dump_yaml([{"translation": {"keep": [name]}}]))
+    path.write_text(dump_yaml([{"translation": {"keep": list(names), **more}}]))
     return "--settings", path
 
 
@@ -36,7 +38,9 @@ def with_nics(name: str, *nodes: dict[str, Any]) -> list[dict[str, Any]]:
 def kept_nodes(folder: Path, objects: list[dict[str, Any]], name: str = RAIL) -> list[str]:
     """Return the nodes that are held for a kept name, in the plan of a cluster."""
     held = held_objects(planned(folder, objects, *keep(folder, name)))
-    return [place for place, reason in held.items() if f"running pods on it have {name}" in reason]
+    return [
+        place for place, reason in held.items() if f"have {name}, which translation.keep" in reason
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -101,16 +105,16 @@ def test_a_name_that_no_node_offers_is_none_of_a_nic(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "is_nic"),
+    "labels",
     [
-        pytest.param({}, True, id="no sign of GPUs"),
-        pytest.param({"nvidia.com/gpu.present": "true"}, False, id="a label of GPUs"),
+        pytest.param({}, id="no sign of GPUs"),
+        pytest.param({"nvidia.com/gpu.present": "true"}, id="a label of GPUs"),
     ],
 )
-def test_a_node_of_nics_alone_stays_by_the_name(
-    tmp_path: Path, labels: dict[str, str], *, is_nic: bool
+def test_a_node_of_such_names_alone_stays_by_the_name(
+    tmp_path: Path, labels: dict[str, str]
 ) -> None:
-    """Its fix gave the NICs the meaning of parts of GPUs: then no node that offers them has a wave."""
+    """Its fix gave them the meaning of parts of GPUs, and no release of NVIDIA's plugin gives those such names."""
     objects = [*with_nics(RAIL, plugin_node("gpu-0")), node("store", {RAIL: "8"}, labels)]
     objects += [*workload("train", WHOLE, ["gpu-0"]), *workload("store", {RAIL: "1"}, ["store"])]
 
@@ -121,7 +125,74 @@ def test_a_node_of_nics_alone_stays_by_the_name(
     )
 
     assert fix.endswith(f"translation.keep: [{RAIL}] of the settings)")
-    assert is_nic is ("renamedKeys" not in fix)
+    assert "renamedKeys" not in fix
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "pods"),
+    [
+        pytest.param(RAIL, RAIL, RAIL, id="a name that the leaving plugin may offer"),
+        pytest.param("amd.com/gpu", "amd.com/gpu_part", "amd.com/gpu_part", id="one of AMD"),
+        pytest.param(RAIL, "aliyun", "aliyun.com/gpu-mem", id="shares of another system"),
+    ],
+)
+def test_assess_says_what_plan_holds_for_a_kept_name(
+    tmp_path: Path, name: str, own: str, pods: str
+) -> None:
+    """It had no blocker, and the next command held the nodes."""
+    used = GPU if name == RAIL else name
+    objects = [node(f"gpu-{index}", {used: "4", pods: "8"}) for index in range(3)]
+    objects += [namespace("team"), *workload("launcher", {pods: "1"}, ["gpu-0", "gpu-1"])]
+    flags = keep(tmp_path, own)
+
+    plan = planned(tmp_path, objects, *flags)
+    answer = json.loads(
+        drawbridge("assess", "--snapshot", tmp_path / "cluster.yaml", *flags, "-o", "json").stdout
+    )
+
+    (blocker,) = (entry for entry in answer["blockers"] if entry["code"] == "keptNameInUse")
+    assert ["Node//gpu-0", "Node//gpu-1"] == blocker["objects"]
+    held = [entry for entry in plan["held"] if "which translation.keep leaves" in entry["reason"]]
+    assert [
+        {"object": place, "reason": blocker["message"], "fix": blocker["fix"]}
+        for place in blocker["objects"]
+    ] == held
+
+
+@pytest.mark.parametrize("offered", [{}, {RAIL: "0"}])
+def test_a_name_that_the_node_does_not_offer_leaves_with_no_plugin(
+    tmp_path: Path, offered: dict[str, str]
+) -> None:
+    """It was held for a plugin of NICs that had left it."""
+    objects = [*with_nics(RAIL, plugin_node("gpu-0")), node("gpu-1", {GPU: "4", **offered})]
+    objects += workload("launcher", {RAIL: "1"}, ["gpu-1"])
+
+    assert [] == kept_nodes(tmp_path, objects)
+
+
+@pytest.mark.parametrize("names", [[RAIL], ["rdma"], [RAIL, "rdma"]])
+def test_a_setting_says_that_a_name_is_one_of_nics(tmp_path: Path, names: list[str]) -> None:
+    """The name was rejected in `keep`; with `rdma` there its pods had a key that is not translated."""
+    objects = with_nics(RAIL, plugin_node("gpu-0"), plugin_node("gpu-1"))
+    objects += workload("train", WHOLE, ["gpu-0"])
+    objects += workload("launcher", {RAIL: "1"}, ["gpu-0", "gpu-1"])
+    meaning = {RAIL: "rdma/rail_0"}
+    advice = f"if {RAIL} stands for NICs, set translation.renamedKeys: {{{RAIL}: rdma/rail_0}} "
+
+    (fix,) = {entry["fix"] for entry in planned(tmp_path, objects, *keep(tmp_path, RAIL))["held"]}
+    flags = keep(tmp_path, *names, renamedKeys=meaning)
+    plan = planned(tmp_path, objects, *flags)
+    answer = json.loads(
+        drawbridge("assess", "--snapshot", tmp_path / "cluster.yaml", *flags, "-o", "json").stdout
+    )
+
+    assert fix.startswith(f"{advice}beside translation.keep; ")
+    assert {} == held_objects(plan)
+    assert ["gpu-0", "gpu-1"] == sorted(entry for names, _ in waves(plan) for entry in names)
+    assert ([], ["Deployment/team/train"]) == (
+        answer["blockers"],
+        [entry["object"] for entry in answer["workloads"]],
+    )
 
 
 @pytest.mark.parametrize("names", [(RAIL,), ("rdma",)])

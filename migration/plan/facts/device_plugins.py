@@ -20,6 +20,7 @@ from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.assessment.blockers import STOP_SHARING
 from migration.cluster.evidence import controller_kind, list_at, mapping_at
+from migration.cluster.kept_names import NamesInUse
 from migration.cluster.node_devices import Source
 from migration.cluster.plugin_vendors import (
     NVIDIA,
@@ -30,45 +31,18 @@ from migration.cluster.plugin_vendors import (
     resource_driver,
     resource_vendor,
 )
-from migration.cluster.remaining import pods_or_template, requested_names
-from migration.cluster.workloads import Workload
 from migration.plan.facts.driver_daemon_sets import registers_driver
-from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.vendors import OPERATOR_PREFIX, is_managed
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import Held, PlannedNode, is_name
-from translation.cluster.snapshot import TranslationOptions
-from translation.reading.arbiter import NICS, VOCABULARIES, is_handled
-from translation.vocabularies.nvidia import DISCOVERY_PREFIX, SHARED, is_replica_name, keep_setting
+from translation.reading.arbiter import VOCABULARIES
+from translation.vocabularies.nvidia import is_replica_name, keep_setting
 
 _NOT_KNOWN: Final = "which devices a DRA driver would publish is not known"
 _OF_PARTS: Final = "parts of devices by time slicing or MPS are published by none that NVIDIA has"
 _BY_HAND: Final = "install the driver and switch the node by hand, if there is one; then plan again from a new snapshot"
 _OF_WHOLE_CLUSTERS: Final = frozenset({"hami", "nvidia"})
 """The vocabularies of names that stay on all nodes or on none."""
-_OF_SHARES: Final = {"aliyun.com/": "aliyun", "koordinator.sh/": "koordinator"}
-"""The prefixes of names under which another system hands out shares of NVIDIA's GPUs, to their vocabulary."""
-_NIC_WORDS: Final = ("rdma", "sriov", "nic", "roce", "hca", "infiniband")
-_LEAVES: Final = (
-    "running pods on it have {}, which translation.keep leaves in pods, and the device plugin that its switch takes away "
-    "offers it there: their next ones would wait"
-)
-_SHARED_GPUS: Final = (
-    "running pods on it have {}, which translation.keep leaves in pods, and the system behind that would hand out shares of the "
-    "GPUs that a DRA driver gives others"
-)
-_MOVE_FIRST: Final = "move these pods to nodes that stay; then plan again from a new snapshot"
-_LATER_LEAVE: Final = (
-    "pods that {} later will have {}, which translation.keep leaves in pods, and the device plugin that the switch of this "
-    "node takes away offers it, on no node that stays: they would wait"
-)
-_LATER_SHARED: Final = (
-    "pods that {} later will have {}, which translation.keep leaves in pods, and the system behind that would hand out shares "
-    "of the GPUs that a DRA driver gives others"
-)
-_DELETE_FIRST: Final = (
-    "delete {}, or have the template request something else; then plan again from a new snapshot"
-)
 _FIX: Final = "name a label that keeps it away with plan --plugin-label KEY=VALUE"
 _AFFINITY_FIX: Final = (
     "find its DaemonSet, give it a required node affinity that leaves out the nodes with a label of yours (KEY NotIn "
@@ -305,20 +279,17 @@ def node_for_daemon_sets(document: Mapping[str, Any]) -> Node | None:
     return msgspec.structs.replace(node, spec=spec)
 
 
-def held_unknown_devices(
-    keys_of: Mapping[str, Sequence[str]], other_names: Mapping[str, Collection[str]]
-) -> Iterator[Held]:
+def held_unknown_devices(keys_of: Mapping[str, Sequence[str]]) -> Iterator[Held]:
     """Yield the nodes with device plugins that offer devices that no plan knows.
 
     Args:
         keys_of: Node to what its device plugins offer.
-        other_names: Node to the names of NVIDIA's domain that are no parts of its GPUs, as of `names_of_other_plugins`.
     """
     for name, keys in keys_of.items():
         if not is_name(name):
             continue
         reason = f"its device plugin offers {', '.join(keys)}, and {_NOT_KNOWN}"
-        setting = _setting_for(keys, other_names.get(name, ()))
+        setting = _setting_for(keys)
         if all(map(is_replica_name, keys)):
             reason = f"{reason}: {_OF_PARTS}"
             fix = f"{STOP_SHARING}; or leave these nodes as they are ({setting})"
@@ -327,21 +298,11 @@ def held_unknown_devices(
         yield Held(object=f"Node//{name}", reason=reason, fix=fix)
 
 
-def _setting_for(keys: Sequence[str], other_names: Collection[str]) -> str:
-    """Return the settings for a node of some names to stay with its device plugin; empty without such settings.
-
-    Args:
-        other_names: Those that are no parts of its GPUs.
-    """
-    renamed = [
-        key
-        for key in keys
-        if key.startswith(DISCOVERY_PREFIX) and not is_handled(key) and key not in other_names
-    ]
+def _setting_for(keys: Sequence[str]) -> str:
+    """Return the setting for a node of some names to stay with its device plugin; empty without such a setting."""
     # One plugin offers replicas and what else there is of a node, so it stays for them with all.
-    if names := [key for key in keys if is_replica_name(key) or key in renamed]:
-        meanings = [_renaming(renamed)] if renamed else []
-        return f"{' and '.join((*meanings, keep_setting(*names)))} of the settings"
+    if replicas := list(filter(is_replica_name, keys)):
+        return f"{keep_setting(*replicas)} of the settings"
     kept_names: dict[str, None] = {}
     for key in keys:
         owners = [name for name, entry in VOCABULARIES.items() if entry.handles(key)]
@@ -351,115 +312,15 @@ def _setting_for(keys: Sequence[str], other_names: Collection[str]) -> str:
     return f"{keep_setting(*kept_names)} of the settings"
 
 
-def _renaming(names: Iterable[str]) -> str:
-    """Return the setting that gives names the meaning of replicas."""
-    return f"translation.renamedKeys: {{{', '.join(f'{name}: {SHARED}' for name in names)}}}"
-
-
 def held_kept_names(
-    nodes: Iterable[PlannedNode],
-    options: TranslationOptions,
-    workloads: Collection[Workload],
-    other_names: Mapping[str, Collection[str]],
-    offered: Mapping[str, Collection[str]],
+    nodes: Iterable[PlannedNode], names_in_use: Mapping[str, NamesInUse]
 ) -> Iterator[Held]:
     """Yield the nodes with pods of a kept name of devices that their switch takes away, or that such pods may get later.
 
-    The leaving device plugin offers that name as well, or another system hands out shares of the same GPUs under it.
-
     Args:
         nodes: The nodes that could be switched.
-        options: The settings with the names that stay.
-        workloads: The workloads of the cluster with their pods.
-        other_names: Node to the names of NVIDIA's domain that are no parts of its GPUs, as of `names_of_other_plugins`.
-        offered: Each node of the cluster to the resource names that its kubelet offers.
+        names_in_use: Node to the names, as of `find_names_in_use`.
     """
-    if not options.kept:
-        return
-    running: dict[str, dict[str, None]] = {}
-    for source in (pod for workload in workloads for pod in workload.pods):
-        own = [name for name in requested_names(source) if _is_kept_device(name, options)]
-        if own:
-            running.setdefault(str(node_of(source)), {}).update(dict.fromkeys(own))
-    planned = tuple(nodes)
-    used = frozenset[str]().union(*running.values())
-    yield from _held_later(planned, _starting_later(workloads, options, used), other_names, offered)
-    for node in planned:
-        drivers = _vendor_drivers(node)
-        staying = other_names.get(node.name, ())
-        leaving = [
-            name
-            for name in running.get(node.name, ())
-            if _driver_of_kept(name) in drivers and name not in staying
-        ]
-        if leaving:
-            fix = _MOVE_FIRST
-            if all(name.startswith(DISCOVERY_PREFIX) for name in leaving):
-                fix = (
-                    f"if {join_names(leaving)} stands for parts of its GPUs, set {_renaming(leaving)} beside translation.keep, "
-                    f"so that the whole node stays; else {fix}"
-                )
-            reason = _SHARED_GPUS if any(map(_is_share, leaving)) else _LEAVES
-            yield Held(
-                object=f"Node//{node.name}", reason=reason.format(join_names(leaving)), fix=fix
-            )
-
-
-def _starting_later(
-    workloads: Iterable[Workload], options: TranslationOptions, used: Collection[str]
-) -> dict[str, list[str]]:
-    """Return each kept name of devices that no pod has to the workloads with a template that requests it."""
-    starting: dict[str, list[str]] = {}
-    for workload in workloads:
-        for name in dict.fromkeys(
-            name for source in pods_or_template(workload) for name in requested_names(source)
-        ):
-            if name not in used and _is_kept_device(name, options):
-                starting.setdefault(name, []).append(workload.key.reference)
-    return starting
-
-
-def _held_later(
-    nodes: Collection[PlannedNode],
-    starting: Mapping[str, Sequence[str]],
-    other_names: Mapping[str, Collection[str]],
-    offered: Mapping[str, Collection[str]],
-) -> Iterator[Held]:
-    """Yield the nodes with a name of later pods; with one of a leaving plugin only if no node of that name stays."""
-    names = {node.name for node in nodes}
-    for name, references in starting.items():
-        offering = {node for node, own in offered.items() if name in own}
-        if not _is_share(name) and not offering <= names:
-            continue
-        starts = f"{join_names(references)} {'starts' if len(references) == 1 else 'start'}"
-        reason = (_LATER_SHARED if _is_share(name) else _LATER_LEAVE).format(starts, name)
-        fix = _DELETE_FIRST.format(join_names(references))
-        for node in nodes:
-            leaves = _driver_of_kept(name) in _vendor_drivers(node)
-            if node.name in offering and leaves and name not in other_names.get(node.name, ()):
-                yield Held(object=f"Node//{node.name}", reason=reason, fix=fix)
-
-
-def _is_kept_device(name: str, options: TranslationOptions) -> bool:
-    """Return True if a resource name that no plugin of NICs is known to offer stays, by itself or with its vocabulary."""
-    if name in options.kept_replicas or not _is_no_nic(name):
-        return False
-    prefixes = tuple(start for start, entry in _OF_SHARES.items() if entry in options.kept)
-    return name in options.kept or name.startswith(prefixes)
-
-
-def _is_share(name: str) -> bool:
-    """Return True for the name of another system for shares of NVIDIA's GPUs."""
-    return name.startswith(tuple(_OF_SHARES))
-
-
-def _driver_of_kept(name: str) -> str:
-    return NVIDIA if _is_share(name) else resource_driver(name)
-
-
-def _is_no_nic(name: str) -> bool:
-    """Return True for a resource name with a vendor, or of shares, that no plugin of NICs is known to offer."""
-    is_nic = any(VOCABULARIES[entry].handles(name) for entry in NICS)
-    return (_is_share(name) or resource_vendor(name) is not None) and not (
-        is_nic or any(word in name for word in _NIC_WORDS)
-    )
+    for node in nodes:
+        if entry := names_in_use.get(node.name):
+            yield Held(object=f"Node//{node.name}", reason=entry.reason, fix=entry.fix)

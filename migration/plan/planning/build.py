@@ -151,12 +151,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         *held_by_daemon_sets(candidates),
         *held_unavailable(candidates, question.objects, prepared.doubled_nodes),
     )
-    blocked += held_unknown_devices(prepared.unknown_devices, prepared.other_names)
+    blocked += held_unknown_devices(prepared.unknown_devices)
     planned_nodes = [entry.node for entry in candidates]
-    workloads = prepared.groups.values()
-    blocked += held_kept_names(
-        planned_nodes, question.options, workloads, prepared.other_names, prepared.offered_names
-    )
+    blocked += held_kept_names(planned_nodes, prepared.cluster.names_in_use)
     blocked += held_sliced(prepared.cluster.sliced)
     chart_names = prepared.cluster.chart_names
     blocked += held_by_names(chart_names, candidates, {entry.object for entry in blocked})

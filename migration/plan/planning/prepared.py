@@ -25,7 +25,6 @@ from migration.assessment.quota_conversion import ConvertedQuota, knows_use
 from migration.assessment.replaced_lines import convert_plan_quotas, planned_objects
 from migration.cluster.evidence import Evidence, is_ready, mapping_at, read_evidence
 from migration.cluster.node_devices import Source, doubled_nodes
-from migration.cluster.other_plugins import names_of_other_plugins
 from migration.cluster.workloads import Workload
 from migration.plan.facts.confirmed import Confirmation
 from migration.plan.facts.hami_cards import read_cards
@@ -107,7 +106,6 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         bound_pods: Namespace and name of the pods with a volume of one node, or of one alone that has devices for them.
         reachable: The other pods with volumes that some nodes do not reach, each with the nodes of its volumes.
-        other_names: Node to the names of NVIDIA's domain that are no parts of its GPUs, as of `names_of_other_plugins`.
     """
 
     objects: tuple[SourceObject, ...]
@@ -118,19 +116,12 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
     reachable: Mapping[PodKey, Sequence[NodeSelector]]
     work: Mapping[str, Sequence[PlannedWork]]
     ending: Mapping[PodKey, str]
-    other_names: Mapping[str, frozenset[str]]
 
     @property
     def live_nodes(self) -> dict[str, list[str]]:
         """Workload to the nodes of its pods, in the order of their numbers."""
         references = [workload.key.reference for workload in self.cluster.workloads]
         return {reference: _nodes_of(self.groups[reference]) for reference in references}
-
-    @property
-    def offered_names(self) -> dict[str, Collection[str]]:
-        """Node to the resource names that its kubelet offers."""
-        nodes = self.cluster.state.nodes
-        return {node.metadata.name: (node.status.allocatable or {}).keys() for node in nodes}
 
     @property
     def unrestarted(self) -> frozenset[PodKey]:
@@ -289,9 +280,6 @@ def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
         work=work,
         groups=groups,
         ending=ending_pods(work, evidence, groups),
-        other_names=names_of_other_plugins(
-            cluster.state.nodes, groups.values(), question.options.renamed_keys
-        ),
     )
 
 
