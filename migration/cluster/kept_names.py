@@ -153,12 +153,12 @@ def _later_names(
 
 def _is_kept_device(name: str, options: TranslationOptions) -> bool:
     """Return True if a resource name stays, by itself or with its vocabulary, and is of no NIC as far as is known."""
-    if name in options.kept_replicas or name in options.kept_nics or _is_nic(name):
+    prefixes = tuple(start for start, entry in _OF_SHARES.items() if entry in options.kept)
+    if name not in options.kept and not name.startswith(prefixes):
+        return False  # As most names.
+    if _is_nic(name) or name in options.kept_nics or name in options.kept_replicas:
         return False
-    if _is_share(name):
-        prefixes = tuple(start for start, entry in _OF_SHARES.items() if entry in options.kept)
-        return name in options.kept or name.startswith(prefixes)
-    return name in options.kept and resource_vendor(name) is not None
+    return _is_share(name) or resource_vendor(name) is not None
 
 
 def _is_share(name: str) -> bool:
