@@ -60,6 +60,13 @@ def stopped_notebook(limits: Mapping[str, str]) -> Objects:
     return [api_object("Notebook", "later", "team", api_version="kubeflow.org/v1"), stateful_set]
 
 
+def bare_pod(restart: str) -> Objects:
+    """A pod that runs without a controller."""
+    (_, pod) = workload("later", LARGE, ["big"], restartPolicy=restart)
+    del pod["metadata"]["ownerReferences"]
+    return [{**pod, "metadata": {**pod["metadata"], "name": "later"}}]
+
+
 def fleet(*later: Mapping[str, Any], is_held: bool) -> list[Mapping[str, Any]]:
     """Nodes with small MIG devices in use, and one with large ones that a PodDisruptionBudget or a training keeps."""
     busy = (
@@ -118,6 +125,26 @@ def test_a_namespace_is_held_where_no_wave_brings_devices_for_next_pods(
     assert "no wave switches a node with devices for these: big;" in reason
     assert [] == opting(plan, "team")
     assert ["Deployment/team/api"] == parts(plan)
+
+
+@pytest.mark.parametrize(
+    ("restart", "is_held"),
+    [
+        *(("OnFailure", True), ("Never", True), ("Always", True)),
+        *(("OnFailure", False), ("Never", False)),
+    ],
+)
+def test_a_pod_without_a_controller_is_followed_by_others(
+    tmp_path: Path, restart: str, is_held: bool
+) -> None:
+    """With a JupyterHub the next user waited for a device, while the device plugin had free ones."""
+    plan = planned(tmp_path, fleet(*bare_pod(restart), is_held=is_held))
+
+    reasons = held_objects(plan)
+    assert is_held is (NEXT.format("Pod") in reasons.get("Namespace//team", ""))
+    assert is_held is ([] == opting(plan, "team"))
+    assert is_held or switching(plan, "big") <= opting(plan, "team")
+    assert (["Deployment/team/api"] if is_held else []) == parts(plan)
 
 
 @pytest.mark.parametrize("kind", ["CronJob", "suspended", "Deployment", "Notebook"])

@@ -251,13 +251,12 @@ def unserved_later(
 def held_unserved_later(namespaces: Mapping[str, Sequence[AwaitedNodes]]) -> Iterator[Held]:
     """Yield the namespaces that are never opted in as a whole, for the next pods of their workloads."""
     for name, entries in namespaces.items():
-        texts = {
-            _LATER.format(
-                join_names([other.workload for other in entries if other.nodes == entry.nodes]),
-                f": {join_names(sorted(entry.nodes))}" if entry.nodes else "",
-            ): None
-            for entry in entries
-        }
-        has_nodes = any(entry.nodes for entry in entries)
-        fix = separate_workloads("one of these nodes" if has_nodes else "")
+        waiting: dict[frozenset[str], list[str]] = {}
+        for entry in entries:
+            waiting.setdefault(entry.nodes, []).append(entry.workload)
+        texts = [
+            _LATER.format(join_names(own), f": {join_names(sorted(nodes))}" if nodes else "")
+            for nodes, own in waiting.items()
+        ]
+        fix = separate_workloads("one of these nodes" if any(waiting) else "")
         yield Held(object=f"Namespace//{name}", reason=not_whole("; ".join(texts)), fix=fix)

@@ -303,7 +303,7 @@ class Planner:
             usable=self._usable.all_nodes(self._workloads),
             awaited=self._usable.awaited(
                 workloads,
-                self._starting.union(out_of_reach) - self._unmovable,
+                self._starting.union(out_of_reach, _bare_pods(workloads)) - self._unmovable,
                 self._awaited,
                 stage,
             ),
@@ -489,3 +489,8 @@ def _without(candidates: Iterable[Candidate], blocked: Iterable[Held]) -> list[C
     """Return nodes without those that are held."""
     names = {entry.object for entry in blocked}
     return [entry for entry in candidates if f"Node//{entry.node.name}" not in names]
+
+
+def _bare_pods(workloads: Iterable[AssessedWorkload]) -> Iterator[str]:
+    """Yield the pods without a controller, as `Kind/namespace/name`: their author, such as a JupyterHub, creates the next ones."""
+    return (workload.key.reference for workload in workloads if workload.key.kind == "Pod")
