@@ -287,10 +287,12 @@ def _unread_template(workload: Workload, outcome: Outcome) -> Finding | None:
     """Explain that a workload's next pods are unknown, since its template is not read; None if they are known.
 
     The controllers of the kinds that `translate` knows create an evicted pod again from the same template. One of
-    whole devices stays as it is then, and nobody has to restart it.
+    whole devices stays as it is then, and nobody has to restart it. One that runs to its end, such as a CI runner, is
+    waited for, so nobody has to know its template.
     """
     kind = workload.key.kind
-    if kind not in CREATED_AGAIN:
+    is_waited_for = outcome is Outcome.NATIVE and workload.runs_to_completion
+    if kind not in CREATED_AGAIN and not is_waited_for:
         text = f"its pods belong to a {kind}, whose pod template is not read here"
     elif len({request_shape(source) for source in workload.pods}) > 1:
         text = f"the pods of this {kind} request different devices, CPU, memory or nodes"

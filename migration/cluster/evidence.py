@@ -25,7 +25,7 @@ _SEE_READY: Final = "see that all its pods are ready"
 _LET_ONE_SELECT: Final = "let only one of them select the pods"
 _SEE_READY_OR_ADD: Final = f"{_SEE_READY}, or add a replica"
 """The fixes for budgets that allow no eviction now: one more pod is one more that `maxUnavailable` expects."""
-_ENDING: Final = frozenset({"Never", "OnFailure"})
+RUN_TO_COMPLETION: Final = frozenset({"Never", "OnFailure"})
 _SHOWN_VALUES: Final = 8
 """Requirements of a selector, and values of one, that a text names."""
 _MIRROR: Final = "kubernetes.io/config.mirror"
@@ -262,7 +262,7 @@ def _running_pod(source: SourceObject, namespace: str) -> RunningPod | None:
         labels=text_map(source.document, "metadata", "labels"),
         controller=controller_kind(source.document),
         is_mirror=_MIRROR in mapping_at(source.document, "metadata", "annotations"),
-        ends=str(mapping_at(source.document, "spec").get("restartPolicy")) in _ENDING,
+        ends=str(mapping_at(source.document, "spec").get("restartPolicy")) in RUN_TO_COMPLETION,
         is_ready=is_ready(source.document),
         is_unguarded=phase == "Pending"
         or bool(mapping_at(source.document, "metadata").get("deletionTimestamp")),

@@ -14,7 +14,7 @@ import msgspec
 from kube.api.core import FINISHED_PHASES
 from kube.api.workloads import DAEMON_SET, pods_at_a_time, resolve_path
 from kube.manifests.source import SourceObject
-from migration.cluster.evidence import list_at, mapping_at, text_map
+from migration.cluster.evidence import RUN_TO_COMPLETION, list_at, mapping_at, text_map
 from migration.cluster.owners import (
     OwnerKey,
     chain_of_owners,
@@ -52,6 +52,12 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         if self.pods or self.owner is None or self.is_suspended:
             return len(self.pods)
         return requested_pods(self.owner)
+
+    @property
+    def runs_to_completion(self) -> bool:
+        """Return True if it has pods, and each of them runs to its end."""
+        policies = {mapping_at(pod.document, "spec").get("restartPolicy") for pod in self.pods}
+        return bool(policies) and policies <= RUN_TO_COMPLETION
 
     @property
     def is_suspended(self) -> bool:

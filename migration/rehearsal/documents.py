@@ -12,9 +12,8 @@ from allocator.nodes.amounts import CPU, MEMORY, PODS, milli_value
 from allocator.nodes.node_resources import NodeResources
 from kube.api.workloads import DAEMON_SET, pod_path, replace_at, resolve_path
 from kube.quantity import Quantity
-from migration.cluster.evidence import list_at, mapping_at
+from migration.cluster.evidence import RUN_TO_COMPLETION, list_at, mapping_at
 from migration.plan.facts.volumes import HOSTNAME
-from migration.plan.facts.work import RUN_TO_COMPLETION
 
 IMAGE: Final = "registry.internal/app:1"
 """The image of containers without one; no kubelet pulls it."""

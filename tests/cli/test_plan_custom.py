@@ -357,3 +357,34 @@ def test_a_held_node_of_a_notebook_with_unknown_devices_is_not_called_one_of_rej
         "though they may have devices for such pods: mig-0 (nothing here moves some of its pods, so that it is not known "
         "which of its devices these have)"
     )
+
+
+@pytest.mark.parametrize(
+    ("limits", "restart", "is_held"),
+    [
+        ({GPU: "1"}, "Never", False),
+        ({GPU: "1"}, "OnFailure", False),
+        ({GPU: "1"}, "Always", True),
+        (SHARE, "Never", True),
+    ],
+)
+def test_whole_devices_of_an_unknown_kind_that_runs_to_its_end_are_waited_for(
+    tmp_path: Path, limits: dict[str, str], restart: str, is_held: bool
+) -> None:
+    """One runner of CI held its node, and every other one that the next might have."""
+    nodes = [
+        hami_node(f"gpu-{number}") if limits is SHARE else plugin_node(f"gpu-{number}")
+        for number in range(3)
+    ]
+    runner = pods_of("Trainer", "runner", limits, ["gpu-0"], restartPolicy=restart)
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *runner])
+
+    assert is_held is ("Node//gpu-0" in held_objects(plan))
+    assert is_held is bool(held_objects(plan))
+    if not is_held:
+        work = [(item["pod"], item["waits"]) for wave in plan["waves"] for item in wave["work"]]
+        assert [("Pod/team/runner-0", True)] == work
+        assert ["gpu-0", "gpu-1", "gpu-2"] == sorted(
+            name for names, _ in waves(plan) for name in names
+        )

@@ -16,7 +16,7 @@ from findings.text import count_text, join_names
 from kube.api.core import FINISHED_PHASES
 from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
-from migration.cluster.evidence import list_at, mapping_at, text_map
+from migration.cluster.evidence import RUN_TO_COMPLETION, list_at, mapping_at, text_map
 from migration.cluster.workloads import Workload
 from migration.plan.facts.groups import Ending, group_of
 from migration.plan.facts.volumes import Volumes, claim_names
@@ -24,7 +24,6 @@ from migration.plan.model.plan import RUN_OUT, PlannedWork
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
-RUN_TO_COMPLETION: Final = frozenset({"Never", "OnFailure"})
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _DEFAULT_BACKOFF_LIMIT: Final = 6
 

@@ -22,12 +22,11 @@ from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import build_pods, build_templates, class_names
 from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.what_if import release_placed
-from migration.cluster.evidence import mapping_at
+from migration.cluster.evidence import RUN_TO_COMPLETION, mapping_at
 from migration.cluster.owners import OwnerKey
 from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.volumes import Volumes
-from migration.plan.facts.work import RUN_TO_COMPLETION
 from migration.plan.search import stage_allocator
 from migration.plan.search.usable_nodes import EligibleNodes, uncordoned, without_node
 

@@ -9,11 +9,11 @@ from findings.finding import Code
 from findings.text import count_text, join_names
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.outcomes import AssessedWorkload
-from migration.cluster.evidence import Evidence, mapping_at
+from migration.cluster.evidence import RUN_TO_COMPLETION, Evidence, mapping_at
 from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import count_ready_pods, lacking_notes
 from migration.plan.facts.rollouts import pod_selector, replaces_pods
-from migration.plan.facts.work import RUN_TO_COMPLETION, ends_as_it_is, read_restart, without_ended
+from migration.plan.facts.work import ends_as_it_is, read_restart, without_ended
 from migration.plan.model.plan import PlannedWork, PlannedWorkload, Wave
 from migration.plan.search.device_map import Course, Leaving, WaveDetails
 from migration.plan.search.moments import Candidate, NodeWork
