@@ -1,10 +1,11 @@
-"""The kinds of other projects that lose more than one pod when one is evicted. Pure.
+"""The kinds of other projects that lose more than a pod when one is evicted. Pure.
 
 Sources: docs.ray.io, "Node Fault Tolerance" and "GCS fault tolerance in KubeRay": the tasks, actors and objects of a lost
 node are lost, and without an external Redis the cluster ends with its head. kubeflow/trainer 1.9: a pod of a training
 that is gone fails the collective operations of the others. kubernetes-sigs/lws: a LeaderWorkerSet creates a group again
 when one of its pods is (`RecreateGroupOnPodRestart`, the default), and it is made to serve. Volcano: a Job's policies may
-start all of its pods anew. The pods of a JobSet and of a TrainJob are those of Jobs.
+start all of its pods anew. The pods of a JobSet and of a TrainJob are those of Jobs. jupyterhub/kubespawner 7.0: the server
+of a user is a pod without a controller, which runs until its user, or the hub, stops it.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,11 @@ _RAY_CREATOR: Final = "ray.io/originated-from-crd"
 """The label of pods of a RayCluster with the kind that it was made for."""
 _OTHERS: Final = "its {} may start its other pods anew, too, and their work with them"
 _RAY_CLUSTER: Final = "RayCluster"
+_HUB_USER: Final = "hub.jupyter.org/username"
+"""The annotation of a server with the user of JupyterHub that it was made for."""
+_HUB_COMPONENTS: Final = ("component", "app.kubernetes.io/component")
+_HUB_SERVER: Final = "singleuser-server"
+"""The value of one of these labels of such a server."""
 _RAY: Final = "its tasks, actors and objects are lost, and with the head those of the whole RayCluster, unless Redis has its state"
 
 
@@ -71,6 +77,14 @@ def group_of(pod: Mapping[str, Any]) -> Group | None:
     if kind == _RAY_CLUSTER:
         ending = _RAY_CREATORS.get(labels.get(_RAY_CREATOR, ""), ending)
     return Group(ending, group.loss.format(kind))
+
+
+def is_hub_server(pod: Mapping[str, Any]) -> bool:
+    """Return True if a pod is the server of a user of JupyterHub."""
+    labels = text_map(pod, "metadata", "labels")
+    is_named = _HUB_SERVER in map(labels.get, _HUB_COMPONENTS)
+    is_of_user = _HUB_USER in text_map(pod, "metadata", "annotations")
+    return (is_named or is_of_user) and _controller(pod) == ("", "")
 
 
 def _controller(pod: Mapping[str, Any]) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import RUN_TO_COMPLETION, list_at, mapping_at, text_map
 from migration.cluster.workloads import Workload
-from migration.plan.facts.groups import Ending, group_of
+from migration.plan.facts.groups import Ending, group_of, is_hub_server
 from migration.plan.facts.volumes import Volumes, claim_names
 from migration.plan.model.plan import RUN_OUT, PlannedWork
 
@@ -28,6 +28,7 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 _DEFAULT_BACKOFF_LIMIT: Final = 6
 
 _JOB: Final = ("batch/v1", "Job")
+_HUB_SERVER: Final = "it is the server of a user of JupyterHub: tell them first, since what it has in memory, as a kernel, ends with it"
 
 _Jobs = Mapping[tuple[str, str], Mapping[str, Any]]
 
@@ -108,6 +109,11 @@ def _way_on(work: PlannedWork) -> str:
     words += [f"{key}-" for key in work.annotations]
     if not work.owner:
         words = ["kubectl", "delete", "pod", name, f"--namespace={namespace}"]
+    if work.hub_server:
+        return (
+            f"it ends when its user, or the hub, stops it; if it may end: {shlex.join(words)}, and its user starts it "
+            "again in the hub"
+        )
     if work.moved:
         return "it never ends by itself; without the annotation the drain evicts it"
     end = "the drain evicts it then" if work.owner else "nothing creates it again"
@@ -187,7 +193,10 @@ def _work(
     waiting: list[str] = []
     losing: list[str] = []
     restart_policy = str(spec.get("restartPolicy"))
-    if restart_policy in RUN_TO_COMPLETION:
+    in_hub = is_hub_server(pod)
+    if in_hub:
+        waiting.append(_HUB_SERVER)
+    elif restart_policy in RUN_TO_COMPLETION:
         is_safe = policy == "Ignore"
         (losing if is_safe else waiting).append(
             f"it runs to its end (restartPolicy {restart_policy})"
@@ -222,9 +231,10 @@ def _work(
         pod_failure_policy=policy,
         reasons=(*waiting, *losing),
         waits=bool(waiting),
-        never_ends=endless or ending is Ending.ASKS,
+        never_ends=endless or in_hub or ending is Ending.ASKS,
         annotations=tuple(refusals),
         in_group=ending is Ending.ASKS,
+        hub_server=in_hub,
     )
 
 

@@ -176,10 +176,11 @@ class PlannedWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         reasons: The losses, each with its source.
         waits: A runbook waits for its end. Others are evicted.
         moved: An earlier wave has evicted or restarted it, so another pod of its owner is there then.
-        never_ends: It does not run to an end, and asks not to be evicted or is in such a group, so a wait for it is in
-            vain.
+        never_ends: It does not run to an end, and asks not to be evicted, is in such a group, or is the server of a user
+            of JupyterHub, so a wait for it is in vain.
         annotations: The keys of its annotations that ask not to evict it.
         in_group: Its owner has work in several pods, and creates none of that again, as a RayCluster.
+        hub_server: It is the server of a user of JupyterHub.
         fails_job: Its Job fails when it is evicted.
         followed: Its Job creates another pod when it has ended.
         ending: The other pods of its Job, as `Pod/namespace/name`, that end then, to their nodes.
@@ -197,6 +198,7 @@ class PlannedWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     never_ends: bool = False
     annotations: tuple[str, ...] = ()
     in_group: bool = False
+    hub_server: bool = False
     fails_job: bool = False
     followed: bool = False
     ending: Mapping[str, str] = {}

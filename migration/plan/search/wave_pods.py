@@ -342,7 +342,17 @@ def _work_notes(work: Sequence[PlannedWork]) -> Iterator[str]:
             f"{join_names([_place(item) for item in items])}; switch.sh asks without a wait: have its users end it, or "
             "evict them, see README.md"
         )
-    endless = [_place(item) for item in work if item.never_ends and not item.in_group]
+    if servers := [_place(item) for item in work if item.hub_server]:
+        yield (
+            f"{count_text(len(servers), 'server')} of users of JupyterHub would end: {join_names(servers)}; tell these users "
+            "first, since what a server has in memory, as a kernel, ends with it; switch.sh asks without a wait: have them "
+            "stop their servers, or evict these, see README.md"
+        )
+    endless = [
+        _place(item)
+        for item in work
+        if item.never_ends and not item.in_group and not item.hub_server
+    ]
     if endless:
         text = "1 pod never ends" if len(endless) == 1 else f"{len(endless)} pods never end"
         yield (

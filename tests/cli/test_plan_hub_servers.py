@@ -1,0 +1,88 @@
+"""`drawbridge plan` and `verify --before`: servers of JupyterHub's users, stopped by a person or the hub."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from testing.command import drawbridge
+from testing.documents import namespace
+from testing.migration import GPU, plugin_node, workload
+from testing.plan import planned, script
+
+OWNER: Final = {"apiVersion": "v1", "kind": "DaskCluster", "name": "a", "controller": True}
+STOP: Final = "if it may end: kubectl delete pod lab-0 --namespace=team, and its user starts it again in the hub"
+
+
+def server(restart: str = "OnFailure", **metadata: Any) -> list[dict[str, Any]]:
+    """A pod without a controller on the first of two nodes."""
+    (_, pod) = workload("lab", {GPU: "1"}, ["gpu-0"], restartPolicy=restart)
+    del pod["metadata"]["ownerReferences"]
+    pod["metadata"] |= metadata
+    return [plugin_node("gpu-0"), plugin_node("gpu-1"), namespace("team"), pod]
+
+
+def works(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [work for wave in plan["waves"] for work in wave["work"]]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "is_server"),
+    [
+        ({"labels": {"component": "singleuser-server"}}, True),
+        ({"labels": {"app.kubernetes.io/component": "singleuser-server"}}, True),
+        ({"annotations": {"hub.jupyter.org/username": "a"}}, True),
+        ({"labels": {"component": "user-placeholder"}}, False),
+        ({"annotations": {"hub.jupyter.org/username": "a"}, "ownerReferences": [OWNER]}, False),
+    ],
+    ids=["label", "recommended label", "annotation", "another component", "with a controller"],
+)
+def test_the_users_of_servers_are_to_be_told_and_nothing_waits_for_them(
+    tmp_path: Path, metadata: Mapping[str, Any], is_server: bool
+) -> None:
+    """A wave waited for their end with a cordoned node, and an eviction ended a session without a word to its user."""
+    objects = server(**metadata)
+
+    plan = planned(tmp_path, objects)
+
+    (work,) = works(plan)
+    assert (True, is_server, is_server) == (work["waits"], work["neverEnds"], work["hubServer"])
+    notes = [note for note in plan["waves"][-1]["notes"] if "tell these users first" in note]
+    assert [is_server] == [bool(notes)]
+    readme = (tmp_path / "plan" / "README.md").read_text()
+    assert is_server is (STOP in readme)
+    assert is_server is not ("it runs to its end (restartPolicy OnFailure)" in readme)
+
+
+def test_a_server_is_asked_about_and_deleted_only_where_a_person_says_so(tmp_path: Path) -> None:
+    objects = server(labels={"component": "singleuser-server"})
+    plan = planned(tmp_path, objects)
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(objects))
+
+    result = drawbridge("verify", "--snapshot", file, "--node=gpu-0", "--before", "-o", "json")
+
+    (check,) = json.loads(result.stdout)["checks"]
+    assert ("failed", True) == (check["state"], STOP in check["message"])
+    switch = script(tmp_path, "switch", len(plan["waves"]))
+    assert "# Asks about pod team/lab-0 of nothing that creates it again" in switch
+    assert "--field-selector=metadata.name=lab-0,spec.nodeName=gpu-0" in switch
+
+
+@pytest.mark.parametrize("restart", ["OnFailure", "Always"])
+def test_a_server_that_asks_not_to_be_evicted_is_one_of_a_user_still(
+    tmp_path: Path, restart: str
+) -> None:
+    notes = {
+        "hub.jupyter.org/username": "a",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    }
+
+    plan = planned(tmp_path, server(restart, annotations=notes))
+
+    own = str(plan["waves"][-1]["notes"])
+    assert "tell these users first" in own
+    assert "asks not to be evicted" not in own
