@@ -406,10 +406,6 @@ def test_patches_for_a_repository_take_the_place_of_kubectl(tmp_path: Path) -> N
             "name": "nvidia-device-plugin",
             "namespace": "kube-system",
         },
-        "deviceclass.gpu.nvidia.com.yaml": {
-            "kind": "DeviceClass",
-            "name": r"gpu\.nvidia\.com",
-        },
     } == targets
     label = {"drawbridge.internal/translate": "true"}
     assert label == patches["Namespace", "team"]["metadata"]["labels"]
@@ -423,7 +419,10 @@ def test_patches_for_a_repository_take_the_place_of_kubectl(tmp_path: Path) -> N
     assert [] == changes(switch)
     wait = r"'--for=jsonpath={.metadata.labels.drawbridge\.internal/translate}=true'"
     assert f"kubectl wait namespace/team --timeout=1h {wait}" in switch
-    assert [] == changes(script(tmp_path, "prepare.sh"))
+    # The class comes with the chart that this script installs, so no repository has it.
+    prepared = [name for name, _ in changes(script(tmp_path, "prepare.sh"))]
+    assert ["deviceclass/gpu.nvidia.com"] == prepared
+    assert "kubectl wait deviceclass" not in script(tmp_path, "prepare.sh")
     assert [] == changes(script(tmp_path, f"wave-{number}/rollback.sh"))
     rollback = script(tmp_path, f"wave-{number}/rollback.sh")
     assert (
@@ -436,6 +435,25 @@ def test_patches_for_a_repository_take_the_place_of_kubectl(tmp_path: Path) -> N
     # Such a plan may be made again.
     planned(tmp_path, cluster, "--wave-nodes", 1)
     assert not folder.exists()
+
+
+def test_the_class_of_a_driver_from_a_repository_is_mapped_there(tmp_path: Path) -> None:
+    """A chart that `prepare.sh` installs itself brings the class, and kustomize ignores a patch of it."""
+    driver = daemon_set("gpus")
+    driver["metadata"]["namespace"] = "drivers"
+    pod = driver["spec"]["template"]["spec"]
+    pod["containers"][0]["image"] = "registry.k8s.io/dra-driver-nvidia-gpu:v0.5.0"
+    pod["volumes"] = [{"name": "registry", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}]
+    train = workload("train", {GPU: "1"}, ["gpu-0"])
+    cluster = [*cluster_of({}), plugin_node("gpu-0"), plugin_node("gpu-1"), PLUGIN, driver, *train]
+
+    planned(
+        tmp_path, cluster, "--format", "kustomize", "--driver-release", "repository:drivers/gpus"
+    )
+
+    folder = tmp_path / "plan" / "kustomize" / "prepare"
+    assert (folder / "deviceclass.gpu.nvidia.com.yaml").is_file()
+    assert "kubectl wait deviceclass/gpu.nvidia.com" in script(tmp_path, "prepare.sh")
 
 
 def test_objects_of_nobody_are_changed_by_the_scripts_beside_those_of_argo_cd(

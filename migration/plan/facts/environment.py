@@ -25,7 +25,7 @@ from migration.cluster.node_devices import Source
 from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.neighbours import exporter_notes, statement_note
 from migration.plan.facts.selecting import selecting_notes
-from migration.plan.facts.vendors import hami_notes, is_koordlet
+from migration.plan.facts.vendors import NVIDIA, hami_notes, is_koordlet
 from migration.plan.model.plan import Plan, Wave, is_name
 from translation.cluster.component_statements import Component, Statement, Topic, statements_about
 from translation.model.intents import Vocabulary
@@ -137,13 +137,22 @@ def read_managed(objects: Iterable[SourceObject], plan: Plan) -> dict[str, str]:
 def in_repository(plan: Plan, kind: str, namespace: str, name: str) -> bool:
     """Return True if scripts wait until a repository has changed an object, and do not change it themselves.
 
-    Where no object of the plan is seen to be of Argo CD or Flux, a person applies them all from a repository.
+    Where no object of the plan is seen to be of Argo CD or Flux, a person applies them all from a repository, but for
+    a class that a driver's chart brings when `prepare.sh` or a person installs it: a patch for what no repository has
+    is ignored by kustomize, without a word.
     """
     if plan.format != KUSTOMIZE:
         return False
     managers = plan.managed
-    is_seen = not REVERTING.isdisjoint(managers.values())
-    return not is_seen or managers.get(f"{kind}/{namespace}/{name}") in REVERTING
+    if not REVERTING.isdisjoint(managers.values()):
+        return managers.get(f"{kind}/{namespace}/{name}") in REVERTING
+    return not (kind == "DeviceClass" and _is_installed(plan, driver=name))
+
+
+def _is_installed(plan: Plan, driver: str) -> bool:
+    """Return True if a driver's chart is installed or upgraded before the first wave, and not from a repository."""
+    release = plan.driver_release if driver == NVIDIA else None
+    return driver in plan.drivers and not (release is not None and release.in_repository)
 
 
 def _is_converted(plan: Plan, namespace: str, name: str) -> bool:
