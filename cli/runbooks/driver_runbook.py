@@ -60,16 +60,7 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
     in_container = values.has_operator_driver or (bool(operator) and not values.is_preinstalled)
     root = _root(values, has_operator=in_container) if release is None else ""
     if operator:
-        yield comment(
-            f"GPU Operator {operator}: ClusterPolicy and GPUCluster exclude each other, and a migration in"
-        )
-        yield "# place is not supported, so the driver's own chart is used."
-        yield "# Before you run this, change two things in ClusterPolicy, both at once:"
-        yield "# - spec.driver.upgradePolicy.autoUpgrade: false, and keep it so until the last wave. Else the second change makes"
-        yield "#   the Operator drain nodes and evict pods with GPUs, whatever the waves."
-        yield "# - spec.driver.manager.env: the variable NODE_LABEL_FOR_GPU_POD_EVICTION with the value"
-        yield f"#   {NVIDIA_LABEL}. With it the Operator's driver manager evicts the DRA driver"
-        yield "#   before it replaces the GPU driver of a node."
+        yield from _operator_lines(operator, has_driver_manager=not values.is_preinstalled)
     if root == DRIVER_ROOT:
         yield f"# {DRIVER_ROOT} is where the Operator's driver container has the libraries. If your nodes have the"
         yield "# GPU driver in their image (driver.enabled=false), remove nvidiaDriverRoot."
@@ -95,6 +86,22 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
         f"--set-string={SELECTOR_VALUE}.{key.replace('.', chr(92) + '.')}={value}",
     )
     yield words if release is None else f'{words} --values="$here/{DRIVER_VALUES}"'
+
+
+def _operator_lines(operator: str, *, has_driver_manager: bool) -> Iterator[str]:
+    """Yield the comments on a cluster of the GPU Operator; nodes with the GPU driver in their image have no driver manager."""
+    yield comment(
+        f"GPU Operator {operator}: ClusterPolicy and GPUCluster exclude each other, and a migration in"
+    )
+    yield "# place is not supported, so the driver's own chart is used."
+    if not has_driver_manager:
+        return
+    yield "# Before you run this, change two things in ClusterPolicy, both at once:"
+    yield "# - spec.driver.upgradePolicy.autoUpgrade: false, and keep it so until the last wave. Else the second change makes"
+    yield "#   the Operator drain nodes and evict pods with GPUs, whatever the waves."
+    yield "# - spec.driver.manager.env: the variable NODE_LABEL_FOR_GPU_POD_EVICTION with the value"
+    yield f"#   {NVIDIA_LABEL}. With it the Operator's driver manager evicts the DRA driver"
+    yield "#   before it replaces the GPU driver of a node."
 
 
 def upgraded_release(plan: Plan) -> DriverRelease | None:

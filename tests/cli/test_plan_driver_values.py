@@ -80,6 +80,19 @@ def test_hamis_driver_finds_the_libraries_of_the_operators_driver(
     assert f"#   {root}{tolerations} {SELECTOR}\n" in prepare(tmp_path)
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_is_to_be_changed_for_a_driver_manager_that_no_node_has(
+    tmp_path: Path, place: str
+) -> None:
+    """With the GPU driver in the image of all nodes the Operator has no driver manager on any."""
+    objects = [gpu_node("gpu-0", {PLACE: place}), GPU_DRIVER, daemon_set("nvidia-device-plugin")]
+
+    planned(tmp_path, objects, "--gpu-operator", "v26.3.1")
+
+    assert "GPU Operator v26.3.1: " in prepare(tmp_path)
+    assert ("NODE_LABEL_FOR_GPU_POD_EVICTION" in prepare(tmp_path)) is (place == CONTAINER)
+
+
 @pytest.mark.parametrize("is_switched", [False, True])
 @pytest.mark.parametrize(
     ("places", "held_names", "held_if_switched"),
