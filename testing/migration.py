@@ -153,3 +153,24 @@ def early_namespace(
         documents.namespace("team", {"drawbridge.internal/translate": "true"}),
         *(documents.resource_quota(hard), owner, pod, own_claim),
     ]
+
+
+def ray_cluster(name: str, creator: str) -> dict[str, Any]:
+    """A RayCluster as KubeRay makes it for an object of another kind; its pods have no sign of that.
+
+    Source: ray-project/kuberay 1.5, constructRayClusterForRayJob and labelPod.
+    """
+    document = api_object("RayCluster", name, api_version="ray.io/v1", namespace="team")
+    document["metadata"] |= {
+        "labels": {"ray.io/originated-from-crd": creator},
+        "ownerReferences": [
+            {
+                "apiVersion": "ray.io/v1",
+                "kind": creator,
+                "name": name,
+                "uid": "0",
+                "controller": True,
+            }
+        ],
+    }
+    return document

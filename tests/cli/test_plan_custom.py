@@ -12,7 +12,15 @@ from kube.names import TRANSLATE_LABEL
 from testing.builders import HAMI
 from testing.command import drawbridge
 from testing.documents import namespace, node
-from testing.migration import GPU, SHARE, daemon_set, hami_node, plugin_node, workload
+from testing.migration import (
+    GPU,
+    SHARE,
+    daemon_set,
+    hami_node,
+    plugin_node,
+    ray_cluster,
+    workload,
+)
 from testing.plan import failed_before, held_objects, planned, waves
 
 VERSION: Final = {
@@ -91,9 +99,9 @@ def test_a_group_with_work_is_asked_about_or_waited_for(
     """The head of a RayCluster was evicted without a question, and all of its work was lost."""
     nodes = [plugin_node(f"gpu-{number}") for number in range(3)]
     pods = pods_of(kind, "a", {GPU: "1"}, ["gpu-0"])
-    pods[0]["metadata"]["labels"]["ray.io/originated-from-crd"] = creator
+    clusters = [ray_cluster("a", creator)] if creator else []
 
-    plan = planned(tmp_path, [*nodes, namespace("team"), *pods])
+    plan = planned(tmp_path, [*nodes, namespace("team"), *pods, *clusters])
 
     (wave,) = [wave for wave in plan["waves"] if wave["work"]]
     (work,) = wave["work"]

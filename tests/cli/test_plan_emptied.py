@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from testing.documents import api_object, namespace
-from testing.migration import GPU, budget, plugin_node, workload
+from testing.migration import GPU, budget, plugin_node, ray_cluster, workload
 from testing.plan import planned, script
 
 ALL: Final = "its drains evict all pods of a workload at once, 3 of Deployment/team/web, and no PodDisruptionBudget selects them: "
@@ -241,9 +241,8 @@ def test_only_workloads_of_another_project_that_run_on_are_named(
 def test_a_ray_cluster_of_a_ray_job_is_waited_for(tmp_path: Path) -> None:
     """Its end is that of its RayJob."""
     pods = custom_pods("RayCluster", {GPU: "1"}, ["gpu-0"])
-    pods[0]["metadata"]["labels"]["ray.io/originated-from-crd"] = "RayJob"
 
-    wave = wave_with(tmp_path, pods)
+    wave = wave_with(tmp_path, [*pods, ray_cluster("tune", "RayJob")])
 
     assert [] == wave["emptiedWorkloads"]
     assert any("would lose work" in note for note in wave["notes"])

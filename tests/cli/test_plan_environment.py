@@ -443,7 +443,9 @@ def test_the_class_of_a_driver_from_a_repository_is_mapped_there(tmp_path: Path)
     driver["metadata"]["namespace"] = "drivers"
     pod = driver["spec"]["template"]["spec"]
     pod["containers"][0]["image"] = "registry.k8s.io/dra-driver-nvidia-gpu:v0.5.0"
-    pod["volumes"] = [{"name": "registry", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}]
+    pod["volumes"] = [
+        {"name": "registry", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}
+    ]
     train = workload("train", {GPU: "1"}, ["gpu-0"])
     cluster = [*cluster_of({}), plugin_node("gpu-0"), plugin_node("gpu-1"), PLUGIN, driver, *train]
 

@@ -8,18 +8,17 @@ start all of its pods anew. The pods of a JobSet and of a TrainJob are those of 
 of a user is a pod without a controller, which runs until its user, or the hub, stops it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from kube.manifests.source import SourceObject
 from migration.cluster.evidence import list_at, text_map
 
 _LEADER_WORKER_SET: Final = "leaderworkerset.sigs.k8s.io/name"
 """The label of pods of a LeaderWorkerSet, whose controller is a StatefulSet."""
-_RAY_CREATOR: Final = "ray.io/originated-from-crd"
-"""The label of pods of a RayCluster with the kind that it was made for."""
 _OTHERS: Final = "its {} may start its other pods anew, too, and their work with them"
-_RAY_CLUSTER: Final = "RayCluster"
+_RAY_CLUSTERS: Final = ("ray.io", "RayCluster")
 _HUB_USER: Final = "hub.jupyter.org/username"
 """The annotation of a server with the user of JupyterHub that it was made for."""
 _HUB_COMPONENTS: Final = ("component", "app.kubernetes.io/component")
@@ -57,26 +56,43 @@ _GROUPS: Final[Mapping[tuple[str, str], Group]] = {
     ("kubeflow.org", "TFJob"): Group(Ending.WAITS, _OTHERS),
     ("kubeflow.org", "XGBoostJob"): Group(Ending.WAITS, _OTHERS),
     _LEADER_WORKER_SETS: Group(Ending.EVICTED, _OTHERS),
-    ("ray.io", _RAY_CLUSTER): Group(Ending.ASKS, _RAY),
+    _RAY_CLUSTERS: Group(Ending.ASKS, _RAY),
     ("trainer.kubeflow.org", "TrainJob"): Group(Ending.WAITS, _OTHERS),
 }
 """API group and kind of the controller of pods."""
 _RAY_CREATORS: Final = {"RayJob": Ending.WAITS, "RayService": Ending.EVICTED}
 
 
-def group_of(pod: Mapping[str, Any]) -> Group | None:
-    """Return the loss of a pod's group by its eviction; None if it has no such group."""
+def read_creators(objects: Iterable[SourceObject], namespace: str) -> Mapping[tuple[str, str], str]:
+    """Return namespace and name of each RayCluster to the kind that it was made for; empty for one of nobody."""
+    return {
+        (source.namespace or namespace, source.name): _controller(source.document).kind
+        for source in objects
+        if (source.api_version.partition("/")[0], source.kind) == _RAY_CLUSTERS
+    }
+
+
+def group_of(
+    pod: Mapping[str, Any], namespace: str, creators: Mapping[tuple[str, str], str]
+) -> Group | None:
+    """Return the loss of a pod's group by its eviction; None if it has no such group.
+
+    Args:
+        pod: The pod.
+        namespace: Its namespace.
+        creators: What the RayClusters were made for, as `read_creators` gives it.
+    """
     labels = text_map(pod, "metadata", "labels")
+    owner = _controller(pod)
     # Its own controller is a StatefulSet.
-    key = _LEADER_WORKER_SETS if _LEADER_WORKER_SET in labels else _controller(pod)
+    key = _LEADER_WORKER_SETS if _LEADER_WORKER_SET in labels else (owner.group, owner.kind)
     group = _GROUPS.get(key)
     if group is None:
         return None
-    _, kind = key
     ending = group.ending
-    if kind == _RAY_CLUSTER:
-        ending = _RAY_CREATORS.get(labels.get(_RAY_CREATOR, ""), ending)
-    return Group(ending, group.loss.format(kind))
+    if key == _RAY_CLUSTERS:
+        ending = _RAY_CREATORS.get(creators.get((namespace, owner.name), ""), ending)
+    return Group(ending, group.loss.format(key[1]))
 
 
 def is_hub_server(pod: Mapping[str, Any]) -> bool:
@@ -84,12 +100,20 @@ def is_hub_server(pod: Mapping[str, Any]) -> bool:
     labels = text_map(pod, "metadata", "labels")
     is_named = _HUB_SERVER in map(labels.get, _HUB_COMPONENTS)
     is_of_user = _HUB_USER in text_map(pod, "metadata", "annotations")
-    return (is_named or is_of_user) and _controller(pod) == ("", "")
+    return (is_named or is_of_user) and _controller(pod) == _Owner()
 
 
-def _controller(pod: Mapping[str, Any]) -> tuple[str, str]:
-    for entry in list_at(pod, "metadata", "ownerReferences"):
+class _Owner(NamedTuple):
+    """The controller of an object, with its API group; all empty without one."""
+
+    group: str = ""
+    kind: str = ""
+    name: str = ""
+
+
+def _controller(document: Mapping[str, Any]) -> _Owner:
+    for entry in list_at(document, "metadata", "ownerReferences"):
         if isinstance(entry, Mapping) and entry.get("controller") is True:
-            version, kind = str(entry.get("apiVersion") or ""), str(entry.get("kind") or "")
-            return version.partition("/")[0], kind
-    return "", ""
+            group = str(entry.get("apiVersion") or "").partition("/")[0]
+            return _Owner(group, str(entry.get("kind") or ""), str(entry.get("name") or ""))
+    return _Owner()

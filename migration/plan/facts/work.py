@@ -18,7 +18,7 @@ from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import RUN_TO_COMPLETION, list_at, mapping_at, text_map
 from migration.cluster.workloads import Workload
-from migration.plan.facts.groups import Ending, group_of, is_hub_server
+from migration.plan.facts.groups import Ending, group_of, is_hub_server, read_creators
 from migration.plan.facts.volumes import Volumes, claim_names
 from migration.plan.model.plan import RUN_OUT, PlannedWork
 
@@ -31,6 +31,13 @@ _JOB: Final = ("batch/v1", "Job")
 _HUB_SERVER: Final = "it is the server of a user of JupyterHub: tell them first, since what it has in memory, as a kernel, ends with it"
 
 _Jobs = Mapping[tuple[str, str], Mapping[str, Any]]
+
+
+class _Owners(NamedTuple):
+    """The owners of pods whose own fields decide: Jobs by namespace and name, and the kinds that RayClusters are for."""
+
+    jobs: _Jobs
+    ray_creators: Mapping[tuple[str, str], str]
 
 
 def read_work(
@@ -52,12 +59,13 @@ def read_work(
         for source in objects
         if (source.api_version, source.kind) == _JOB
     }
+    owners = _Owners(jobs, read_creators(objects, namespace))
     members = _members_of_jobs(objects, namespace)
     volumes = Volumes(objects, namespace)
     works: dict[str, list[PlannedWork]] = {}
     for source in objects:
         if (source.api_version, source.kind) == ("v1", "Pod"):
-            work = _work(source, source.namespace or namespace, jobs, volumes, at_home)
+            work = _work(source, source.namespace or namespace, owners, volumes, at_home)
             if work is not None:
                 work = _with_job(work, jobs, members)
                 works.setdefault(work.node, []).append(work)
@@ -176,7 +184,7 @@ def starts_pods(group: Workload) -> bool:
 def _work(
     source: SourceObject,
     namespace: str,
-    jobs: _Jobs,
+    owners: _Owners,
     volumes: Volumes,
     at_home: Collection[tuple[str, str]],
 ) -> PlannedWork | None:
@@ -188,7 +196,7 @@ def _work(
     is_running = isinstance(node, str) and node and str(status.get("phase")) not in FINISHED_PHASES
     if not is_running or kind == DAEMON_SET or _MIRROR in notes:
         return None
-    job = jobs.get((namespace, name), {}) if kind == "Job" else {}
+    job = owners.jobs.get((namespace, name), {}) if kind == "Job" else {}
     policy = _disruption_action(job)
     waiting: list[str] = []
     losing: list[str] = []
@@ -211,7 +219,7 @@ def _work(
         losing.append(
             "no other node that reaches its PersistentVolume takes it and has devices for it, so it waits until this one is back"
         )
-    group = group_of(pod)
+    group = group_of(pod, namespace, owners.ray_creators)
     ending = group.ending if group is not None else None
     if group is not None:
         (losing if ending is Ending.EVICTED else waiting).append(group.loss)
