@@ -12,14 +12,14 @@ from admission.native_mappings import MappableNames
 from admission.pods import Decision
 from admission.recorded_pods import restored_document
 from answers.manifests.translate import TranslatedObject, translate_objects
-from findings.field_path import FieldPath
-from findings.finding import Code, Finding, Severity, info
+from findings.finding import Code, Finding, Severity
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
 from migration.cluster.device_pods import pod_of, with_device_pods
 from migration.cluster.owners import OwnerKey, has_template
-from migration.cluster.workloads import Workload, group_workloads, request_shape, translation_shape
+from migration.cluster.unread_templates import unread_template
+from migration.cluster.workloads import Workload, group_workloads, translation_shape
 from translation.cluster.native_allocation import is_native
 from translation.cluster.snapshot import (
     Mode,
@@ -32,7 +32,6 @@ from translation.model.intents import LegacyPod
 from translation.preflight.preconditions.native_allocation import passed_through
 from translation.reading.arbiter import requests_devices
 from translation.reading.legacy_pod import OPT_OUT_LABELS, legacy_pod
-from translation.reading.workload_kinds import CUSTOM_RESOURCES
 from translation.vocabularies.kai import SHARED_CONFIG_MAP
 
 _OF_THE_CLUSTER: Final = frozenset(
@@ -50,13 +49,6 @@ _LEFT_ALONE: Final = frozenset({Code.OPTED_OUT, Code.ALREADY_CONVERTED, Code.NOD
 _REMARKS: Final = frozenset({Code.FOREIGN_SCHEDULER, Code.KEPT_BESIDE_CLAIMS})
 """Findings that are told of a workload that loses nothing."""
 _UNREAD: Final = frozenset({Code.UNTRANSLATED_DEVICE_KEY, Code.POD_TEMPLATE_NOT_READ})
-CREATED_AGAIN: Final = frozenset(kind for _, kind in CUSTOM_RESOURCES) - {"Job"}
-"""Kinds of other projects whose controllers create their pods again; Volcano's Job has the name of Kubernetes'."""
-_STOP: Final = (
-    "stop it (scale it to nothing, or suspend it) or wait for its end, and plan again from a new snapshot; start it again "
-    "after the last wave"
-)
-_IN_NAMESPACE: Final = ", and label its namespace first if no wave opts it in"
 
 
 class Outcome(StrEnum):
@@ -189,7 +181,8 @@ def assess_workload(
         findings = tuple(finding for finding in findings if finding.code in _REMARKS)
     pod_outcome = outcome
     if owner is None and workload.key.kind != "Pod" and outcome is not Outcome.REFUSED:
-        reason = _unread_template(workload, outcome)
+        is_native = outcome is Outcome.NATIVE
+        reason = unread_template(workload, keys, is_native=is_native)
         if reason is not None:
             outcome, findings = Outcome.UNKNOWN, (*findings, reason)
     is_native = outcome is Outcome.NATIVE and mapped_resources is not None
@@ -281,27 +274,6 @@ def group_with_devices(
                 if own is None or (pod.namespace or namespace, pod.name) in own
             ),
         )
-
-
-def _unread_template(workload: Workload, outcome: Outcome) -> Finding | None:
-    """Explain that a workload's next pods are unknown, since its template is not read; None if they are known.
-
-    The controllers of the kinds that `translate` knows create an evicted pod again from the same template. One of
-    whole devices stays as it is then, and nobody has to restart it. One that runs to its end, such as a CI runner, is
-    waited for, so nobody has to know its template.
-    """
-    kind = workload.key.kind
-    is_waited_for = outcome is Outcome.NATIVE and workload.runs_to_completion
-    if kind not in CREATED_AGAIN and not is_waited_for:
-        text = f"its pods belong to a {kind}, whose pod template is not read here"
-    elif len({request_shape(source) for source in workload.pods}) > 1:
-        text = f"the pods of this {kind} request different devices, CPU, memory or nodes"
-    elif outcome is not Outcome.NATIVE:
-        text = f"nothing here restarts a {kind}, so its pods would keep their device keys"
-    else:
-        return None
-    fix = _STOP if outcome is Outcome.NATIVE else f"{_STOP}{_IN_NAMESPACE}"
-    return info(Code.POD_TEMPLATE_NOT_READ, FieldPath.of(), text, fix=fix)
 
 
 def _is_native_once_mapped(

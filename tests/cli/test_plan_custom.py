@@ -11,7 +11,7 @@ from kube.manifests.dump import dump_yaml
 from kube.names import TRANSLATE_LABEL
 from testing.builders import HAMI
 from testing.command import drawbridge
-from testing.documents import namespace, node
+from testing.documents import device_class, namespace, node
 from testing.migration import (
     GPU,
     SHARE,
@@ -396,3 +396,32 @@ def test_whole_devices_of_an_unknown_kind_that_runs_to_its_end_are_waited_for(
         assert ["gpu-0", "gpu-1", "gpu-2"] == sorted(
             name for names, _ in waves(plan) for name in names
         )
+
+
+def test_classes_of_their_sizes_are_the_first_way_on_for_mig_devices(tmp_path: Path) -> None:
+    """A reader was told to stop twelve pods that serve until the last wave, and a class kept them all."""
+    nodes = [mig_node(name, 7) for name in ("mig-0", "mig-1", "mig-2")]
+    cluster = [
+        *nodes,
+        namespace("labs"),
+        *pods_of("Notebook", "lab", MIG, ["mig-0"], namespace="labs"),
+    ]
+    devices = "device.attributes['gpu.nvidia.com'].profile == '1g.5gb'"
+    own = device_class(
+        f"device.driver == 'gpu.nvidia.com' && {devices}",
+        name="mig-1g.5gb.gpu.nvidia.com",
+        extendedResourceName="nvidia.com/mig-1g.5gb",
+    )
+
+    without = planned(tmp_path, cluster)
+    with_class = planned(tmp_path, [*cluster, own])
+
+    fixes = {entry["object"]: entry["fix"] for entry in without["held"]}
+    assert fixes["Node//mig-0"].startswith(
+        "create a DeviceClass for each size of MIG devices, so that nvidia.com/mig-1g.5gb has one"
+    )
+    assert "or without such a class stop it (" in fixes["Node//mig-0"]
+    assert {} == held_objects(with_class)
+    assert ["mig-0", "mig-1", "mig-2"] == sorted(
+        name for names, _ in waves(with_class) for name in names
+    )

@@ -10,7 +10,6 @@ from answers.model.snapshot_kinds import KINDS
 from findings.text import join_names
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
-from migration.assessment.outcomes import CREATED_AGAIN
 from migration.cluster.evidence import (
     Evidence,
     cluster_uid,
@@ -20,6 +19,7 @@ from migration.cluster.evidence import (
     read_evidence,
     text_map,
 )
+from migration.cluster.unread_templates import CREATED_AGAIN
 from migration.cluster.workloads import Workload, group_workloads
 from migration.plan.checks.hami_register import left_register
 from migration.plan.facts.ready_pods import (

@@ -22,10 +22,11 @@ from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.cluster.node_devices import Source
+from migration.cluster.plugin_vendors import NVIDIA
 from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.neighbours import exporter_notes, statement_note
 from migration.plan.facts.selecting import selecting_notes
-from migration.plan.facts.vendors import NVIDIA, hami_notes, is_koordlet
+from migration.plan.facts.vendors import hami_notes, is_koordlet
 from migration.plan.model.plan import Plan, Wave, is_name
 from translation.cluster.component_statements import Component, Statement, Topic, statements_about
 from translation.model.intents import Vocabulary
