@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from cli.output.layout import Row, drop_repeated_labels, fit_names, format_rows, format_table
+from cli.runbooks.start_again import start_again_texts
 from findings.text import count_text, join_names, printable, reference_text
 from migration.cluster.remaining import remaining_texts
 from migration.plan.facts.environment import stopped_texts
@@ -49,6 +50,7 @@ def format_plan(plan: Plan, width: int, table_width: int = 0) -> str:
     stops = (*stopped_texts(plan), *returning_texts(plan))
     rows += [Row(label="stops", text=text) for text in stops]
     rows += [Row(label="kept", text=text) for text in remaining_texts(plan.remaining)]
+    rows += [Row(label="stopped", text=text) for text in start_again_texts(plan)]
     rows += _held_rows(plan.held)
     if not plan.waves:
         nothing = "there is nothing to move; drawbridge assess --residue tells what is left"

@@ -21,6 +21,7 @@ from cli.runbooks.mapping_runbook import chart_mapping, mapping_lines, wide_mapp
 from cli.runbooks.opt_in_runbook import commit_line, has_prepared_patches
 from cli.runbooks.plan_text import evicted_again_lines, free_by_kind, losses_text, namespace_texts
 from cli.runbooks.shell import CLUSTER_SCRIPT, cluster_script, command, comment, head, quoted
+from cli.runbooks.start_again import start_again_lines
 from cli.runbooks.wave_runbook import (
     drained_lines,
     part_lines,
@@ -118,6 +119,7 @@ def readme(plan: Plan, inputs: Iterable[str] = ()) -> str:
     lines += _readme_notes(plan)
     lines += _readme_quotas(plan)
     lines += _readme_work(plan)
+    lines += map(_cell, start_again_lines(plan))
     if remaining := tuple(remaining_texts(plan.remaining)):
         lines += ["", "What translation.keep leaves with its device plugin:", ""]
         lines += [f"- {_cell(text)}" for text in remaining]

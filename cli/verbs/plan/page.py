@@ -7,6 +7,7 @@ from answers.manifests.not_modelled import NOT_MODELLED
 from cli.html.elements import Child, Markup, element, join
 from cli.html.page import badge, build_page, lines, names, row, section, table, tiles
 from cli.runbooks.plan_text import free_by_kind, losses_text, namespace_texts
+from cli.runbooks.start_again import start_again_texts
 from findings.text import count_text, join_names, reference_text
 from migration.cluster.remaining import remaining_texts
 from migration.plan.facts.work import describe_work
@@ -54,6 +55,9 @@ def format_plan_page(plan: Plan, details: Sequence[WaveDetails]) -> str:
         section("Risks", _risks(plan), note=losses_text(plan) if plan.waves else ""),
         section("Kept", *(element("p", f"{text}.") for text in remaining_texts(plan.remaining)))
         if plan.remaining.nodes or plan.remaining.workloads
+        else None,
+        section("Start again", *(element("p", f"{text}.") for text in start_again_texts(plan)))
+        if plan.stopped_workloads
         else None,
         section("Without a wave", _without_wave(plan.held)) if plan.held else None,
         section("Devices", *_overview(plan, details), note=_LEGEND) if details else None,

@@ -25,7 +25,7 @@ from answers.model.findings import DEFAULT_NAMESPACE
 from answers.model.inputs import ClusterObjects
 from answers.model.kinds import STATE_KINDS
 from answers.model.objects import decode_objects
-from answers.model.snapshot_kinds import KINDS
+from answers.model.snapshot_kinds import ALL_KINDS, KINDS
 from cli.flags.cluster_flags import add_flags
 from cli.flags.completion import FILE_NAME
 from cli.flags.durations import DurationType
@@ -62,6 +62,7 @@ from migration.plan.checks.checks import (
     check_wave,
     view_cluster,
 )
+from migration.plan.checks.stopped import check_stopped
 from migration.plan.model.plan import Plan, Wave
 from migration.plan.planning.before_wave import check_before_wave, check_planned_pods
 from migration.plan.planning.prepared import PlanQuestion
@@ -355,8 +356,10 @@ def _ask_wave(wave: str | None, *, before: bool) -> Question | None:
     plan, planned = find_wave(wave)
     # Before a wave none of its own namespaces may be opted in, and those of earlier waves tell as much.
     waves = tuple(entry for entry in plan.waves if entry.wave <= planned.wave)
+    is_last = not before and planned.wave == plan.waves[-1].wave
     return Question(
-        KINDS,
+        # Objects of other projects are read for those to be started then alone.
+        ALL_KINDS if is_last and plan.stopped_workloads else KINDS,
         partial(_check_planned, plan, planned, before=before),
         waves if before else (planned,),
     )
@@ -421,7 +424,9 @@ def _check_cluster(
 ) -> WaveAnswer:
     view = view_cluster(documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
     if not before:
-        return check_wave(plan, wave, view)
+        answer = check_wave(plan, wave, view)
+        checks = (*answer.checks, *check_stopped(plan, wave, view))
+        return msgspec.structs.replace(answer, checks=checks)
     return check_before_wave(plan, wave, view, _plan_question(plan, documents))
 
 

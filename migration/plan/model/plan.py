@@ -9,6 +9,7 @@ import msgspec
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.replaced_lines import ReplacedLines
 from migration.cluster.remaining import Remaining
+from migration.plan.model.stopped_workloads import StoppedWorkload
 from translation.cluster.snapshot import WideMapping
 
 KIND: Final = "PlanReport"
@@ -455,6 +456,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         early_rollouts: Notes on the rollouts of pods opted in before the plan, for which quotas have no room after `prepare.sh`.
         unready_nodes: The nodes with devices that were not ready, and whose devices do not count as free.
         remaining: The nodes and workloads that stay with their device plugin, as `translation.keep` says.
+        stopped_workloads: Workloads of other projects without pods that request devices, to be started after the last wave.
     """
 
     kubernetes_version: str
@@ -489,6 +491,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     early_rollouts: tuple[str, ...] = ()
     unready_nodes: tuple[str, ...] = ()
     remaining: Remaining = Remaining()
+    stopped_workloads: tuple[StoppedWorkload, ...] = ()
 
     def quota_namespaces(self, wave: Wave) -> tuple[str, ...]:
         """Return the namespaces with quotas that a wave changes, before its first drain."""

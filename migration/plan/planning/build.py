@@ -22,7 +22,6 @@ from migration.assessment.gates import check_shares
 from migration.assessment.quota_conversion import ConvertedQuota
 from migration.cluster.evidence import cluster_uid, text_map
 from migration.cluster.node_devices import NodeDevices, Source, with_renamed
-from migration.cluster.workloads import Workload
 from migration.plan.facts.confirmed import read_releases
 from migration.plan.facts.device_plugins import (
     DevicePlugins,
@@ -48,8 +47,8 @@ from migration.plan.facts.quota_files import (
     with_uncounted_quotas,
     with_uncreated_surge,
 )
-from migration.plan.facts.rollouts import is_started_by_others
 from migration.plan.facts.selecting import stranded_pods
+from migration.plan.facts.stopped_workloads import find_stopped_workloads, without_started_by_others
 from migration.plan.facts.vendors import (
     LEAVE_POOL,
     SEPARATE_DRIVERS,
@@ -313,6 +312,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         early_rollouts=early_rollouts(lines.early),
         unready_nodes=tuple(sorted(prepared.unready_nodes)),
         remaining=prepared.cluster.remaining,
+        stopped_workloads=find_stopped_workloads(
+            prepared.cluster.workloads, prepared.groups, waves.waves, stage.opted_in
+        ),
     )
     plan = with_environment(
         *(plan, question.objects, vocabularies_in_force(question.options, question.profiles)),
@@ -357,7 +359,7 @@ def _complete_wave(
 ) -> Wave:
     """Return a wave with its pods and the notes on them."""
     cluster, groups = prepared.cluster, prepared.groups
-    wave = _without_started_by_others(wave, groups)
+    wave = without_started_by_others(wave, groups)
     wave = with_uncounted_quotas(wave, quotas, cluster.workloads)
     wave = with_uncreated_surge(wave, cluster.claim_shortages)
     stranded = stranded_pods(wave, waves, wave.unplaced_pods, prepared.objects)
@@ -370,16 +372,6 @@ def _complete_wave(
     wave = with_starting(wave, details, groups)
     wave = with_kept_keys(wave, cluster.workloads, prepared.ending.keys())
     return with_strays(wave, details, cluster, groups, unrestarted=unrestarted)
-
-
-def _without_started_by_others(wave: Wave, groups: Mapping[str, Workload]) -> Wave:
-    """Return a wave without the workloads that others start: the next pods get claims, and no script restarts them."""
-    workloads = tuple(
-        entry
-        for entry in wave.workloads
-        if entry.object not in groups or not is_started_by_others(groups[entry.object])
-    )
-    return msgspec.structs.replace(wave, workloads=workloads)
 
 
 # --- nodes ----------------------------------------------------------------------------------------

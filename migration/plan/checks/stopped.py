@@ -1,0 +1,53 @@
+"""Checks of the workloads that a person starts again after the last wave of a plan. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from answers.model.snapshot_kinds import ALL_KINDS, resource_name
+from findings.text import count_text
+from migration.assessment.outcomes import Outcome
+from migration.plan.checks.checks import Check, ClusterView, note_check, ok_check
+from migration.plan.facts.ready_pods import has_claims
+from migration.plan.model.plan import Plan, Wave
+from migration.plan.model.stopped_workloads import StoppedWorkload
+
+_NATIVE: Final = Outcome.NATIVE.value
+
+
+def check_stopped(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
+    """Yield a check of each workload that waits for the last wave; it may stay as it is, so none stops the wave.
+
+    Args:
+        plan: The plan.
+        wave: The wave that is done; only after the last one there is anything to start.
+        view: The cluster.
+    """
+    if wave.wave == plan.waves[-1].wave:
+        for workload in plan.stopped_workloads:
+            yield _check_started(workload, view)
+
+
+def _check_started(workload: StoppedWorkload, view: ClusterView) -> Check:
+    group = view.groups.get(workload.object)
+    if group is None:
+        return _check_unseen(workload, view)
+    if not group.pods:
+        return note_check(workload.object, f"it has no pods: {workload.fix}")
+    number = count_text(len(group.pods), "pod")
+    if workload.outcome == _NATIVE:
+        return ok_check(workload.object, f"it has {number}")
+    if any(map(has_claims, group.pods)):
+        return ok_check(workload.object, f"it has {number}, with claims")
+    text = f"it has {number}, none with claims: stop it, and then {workload.fix}"
+    return note_check(workload.object, text)
+
+
+def _check_unseen(workload: StoppedWorkload, view: ClusterView) -> Check:
+    """Check a workload that is gone, or that has its pods by another owner now, such as a newer revision."""
+    kind, namespace, name = workload.object.split("/")
+    if view.find(kind, name, namespace) is not None:
+        return ok_check(workload.object, "it has started, or has ended")
+    names = {resource_name(entry): entry for entry in ALL_KINDS if entry.partition(".")[0] == kind}
+    if unread := sorted(names.keys() & view.unreadable):
+        return note_check(workload.object, f"{', '.join(unread)} cannot be read: {workload.fix}")
+    return note_check(workload.object, "it is gone")

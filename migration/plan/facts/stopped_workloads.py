@@ -1,0 +1,95 @@
+"""The workloads of other projects without pods, for a person to start them again. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from kube.names import TRANSLATE_LABEL
+from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.cluster.owners import controller
+from migration.cluster.workloads import Workload
+from migration.plan.facts.rollouts import is_started_by_others
+from migration.plan.model.plan import Wave
+from migration.plan.model.stopped_workloads import StoppedWorkload
+
+_START: Final = "resume it, or scale it up{}, after wave {}"
+_LABEL: Final = f"; give its pods the label {TRANSLATE_LABEL}=true first, since no wave opts in all of its namespace"
+_HELD: Final = (
+    "solve first what keeps its namespace out of all waves, and plan again from a new snapshot"
+)
+_UNSOLVED: Final = (
+    "solve first what drawbridge assess says of it, and plan again from a new snapshot"
+)
+_OUTCOMES: Final = frozenset({Outcome.TRANSLATED, Outcome.LOSSY})
+
+
+def find_stopped_workloads(
+    workloads: Iterable[AssessedWorkload],
+    groups: Mapping[str, Workload],
+    waves: Sequence[Wave],
+    opted_in: Collection[str],
+) -> tuple[StoppedWorkload, ...]:
+    """Return the workloads that a person starts again after the last wave; none for a plan without a wave.
+
+    Args:
+        workloads: The cluster's workloads.
+        groups: Workload, as `Kind/namespace/name`, to its owner and its pods with devices.
+        waves: All waves of the plan.
+        opted_in: The namespaces that are opted in today.
+    """
+    whole = {*opted_in, *(name for wave in waves for name in wave.namespaces)}
+    partial = {entry.namespace for wave in waves for entry in wave.partial_namespaces}
+    stopped = (entry for entry in workloads if is_started_by_others(groups[entry.key.reference]))
+    return tuple(
+        StoppedWorkload(
+            object=workload.key.reference,
+            reason=_reason(workload),
+            fix=_fix(workload, _start(groups[workload.key.reference], len(waves)), whole, partial),
+            outcome=workload.outcome.value,
+        )
+        for workload in (stopped if waves else ())
+    )
+
+
+def _reason(workload: AssessedWorkload) -> str:
+    state = "it is suspended" if workload.suspended else "no pod of it requests devices now"
+    keys = ", ".join(sorted(workload.keys))
+    return f"{state}, and its next pods request {keys or 'some'}"
+
+
+def _start(group: Workload, wave: int) -> str:
+    """Return the way to start a workload after a wave: of a Deployment, say, the owner that scales it."""
+    owner = controller(group.owner) if group.owner is not None else None
+    return _START.format(f" by its {' '.join(owner)}" if owner is not None else "", wave)
+
+
+def _fix(
+    workload: AssessedWorkload, start: str, whole: Collection[str], partial: Collection[str]
+) -> str:
+    """Return the way to start a workload.
+
+    Args:
+        workload: The workload.
+        start: The text for one that needs nothing else.
+        whole: The namespaces that are opted in as a whole by then.
+        partial: Those of which waves opt in some workloads.
+    """
+    namespace = workload.key.namespace
+    if workload.outcome is Outcome.NATIVE:
+        return start
+    if workload.outcome not in _OUTCOMES:
+        return _UNSOLVED
+    if namespace in whole:
+        return start
+    return f"{start}{_LABEL}" if namespace in partial else _HELD
+
+
+def without_started_by_others(wave: Wave, groups: Mapping[str, Workload]) -> Wave:
+    """Return a wave without the workloads that others start: the next pods get claims, and no script restarts them."""
+    workloads = tuple(
+        entry
+        for entry in wave.workloads
+        if entry.object not in groups or not is_started_by_others(groups[entry.object])
+    )
+    return replace(wave, workloads=workloads)

@@ -1,0 +1,191 @@
+"""`drawbridge plan` and `verify` with workloads of other projects to be started again after the last wave."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from testing.command import drawbridge
+from testing.documents import api_object, namespace
+from testing.fake_api_server import FakeApiServer
+from testing.kubeconfig import kubeconfig_of
+from testing.migration import SHARE, hami_node, workload
+from testing.plan import Objects, call, checks_after, document, held_objects, planned
+
+KEYS: Final = ", ".join(sorted(SHARE))
+LATER: Final = "RayCluster/ml/later"
+START: Final = "resume it, or scale it up, after wave 2"
+
+
+def ray_cluster(**spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "a", "resources": {"limits": dict(SHARE)}}
+    worker = {
+        "groupName": "gpu",
+        "replicas": 1,
+        "template": {"spec": {"containers": [container]}},
+    }
+    fields = {"workerGroupSpecs": [worker], **spec}
+    return api_object("RayCluster", "later", "ml", api_version="ray.io/v1", spec=fields)
+
+
+def below(kind: str, api_version: str, owner: str, child: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object with a controller of another project."""
+    reference = {"apiVersion": api_version, "kind": kind, "name": owner, "controller": True}
+    return {**child, "metadata": {**child["metadata"], "ownerReferences": [reference]}}
+
+
+def predictor() -> dict[str, Any]:
+    """A Deployment without replicas that its InferenceService scales."""
+    (own,) = workload("later", SHARE, [], namespace="ml")
+    return below("InferenceService", "serving.kserve.io/v1beta1", "model", own)
+
+
+def cluster(*later: Mapping[str, Any]) -> Objects:
+    """Two nodes of HAMi, one of them with a pod of another namespace."""
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    return [*nodes, namespace("team"), namespace("ml"), *workload("web", SHARE, ["hami-0"]), *later]
+
+
+def planned_in_two(tmp_path: Path) -> dict[str, Any]:
+    options = ("--wave-nodes", 1, "--keep-free", 0, "--spare-nodes", 0)
+    return planned(tmp_path, cluster(ray_cluster(suspend=True)), *options)
+
+
+@pytest.mark.parametrize(
+    ("later", "reason", "fix"),
+    [
+        pytest.param(ray_cluster(suspend=True), "it is suspended", START, id="suspended"),
+        pytest.param(
+            predictor(),
+            "no pod of it requests devices now",
+            "resume it, or scale it up by its InferenceService model, after wave 2",
+            id="a Deployment that another object scales",
+        ),
+    ],
+)
+def test_a_plan_names_what_to_start_again(
+    tmp_path: Path, later: Mapping[str, Any], reason: str, fix: str
+) -> None:
+    """The fix was to stop it, to plan again and to start it after the last wave, and the new plan did not have it."""
+    options = ("--wave-nodes", 1, "--keep-free", 0, "--spare-nodes", 0)
+    result = call(tmp_path, cluster(later), *options)
+    plan = document(tmp_path)
+
+    (entry,) = plan["stoppedWorkloads"]
+    name = f"{later['kind']}/ml/later"
+    reason = f"{reason}, and its next pods request {KEYS}"
+    assert 2 == len(plan["waves"])
+    assert {"object": name, "reason": reason, "fix": fix, "outcome": "translated"} == entry
+    text = f"{name}: {reason}: {fix}"
+    assert text in " ".join(result.stdout.split())
+    assert f"- {text}" in (tmp_path / "plan" / "README.md").read_text().splitlines()
+    assert f"{text}." in (tmp_path / "plan" / "plan.html").read_text()
+
+
+def test_many_of_one_state_are_one_row_and_all_in_the_readme(tmp_path: Path) -> None:
+    clusters = [ray_cluster(suspend=True) for _ in range(5)]
+    for number, own in enumerate(clusters):
+        own["metadata"]["name"] = f"later-{number}"
+
+    result = call(tmp_path, cluster(*clusters))
+    lines = (tmp_path / "plan" / "README.md").read_text().splitlines()
+
+    text = " ".join(result.stdout.split())
+    assert (
+        "stopped RayCluster/ml/later-0, RayCluster/ml/later-1, RayCluster/ml/later-2 and 2 more: it is"
+        in text
+    )
+    assert 1 == text.count(" it is suspended, and its next pods")
+    assert 5 == sum(line.startswith("- RayCluster/ml/later-") for line in lines)
+
+
+def test_a_plan_without_stopped_workloads_says_nothing_of_them(tmp_path: Path) -> None:
+    plan = planned(tmp_path, cluster())
+
+    assert [] == plan["stoppedWorkloads"]
+    assert "after the last wave" not in (tmp_path / "plan" / "README.md").read_text()
+
+
+def test_one_in_a_namespace_without_a_wave_waits_for_another_plan(tmp_path: Path) -> None:
+    """Its pods would have device keys, and no node would offer these."""
+    half = workload("half", {**SHARE, "nvidia.com/gpu": "500m"}, ["hami-0"], namespace="ml")
+
+    plan = planned(tmp_path, cluster(ray_cluster(suspend=True), *half))
+
+    (entry,) = plan["stoppedWorkloads"]
+    assert "Namespace//ml" in held_objects(plan)
+    assert entry["fix"].startswith("solve first what keeps its namespace out of all waves")
+
+
+def with_pod(*, claims: bool) -> Objects:
+    """A RayCluster with a pod, with claims or with device keys."""
+    _, pod = workload("later", {} if claims else SHARE, ["hami-0"], namespace="ml")
+    if claims:
+        pod["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimName": "a"}]
+    return [ray_cluster(), below("RayCluster", "ray.io/v1", "later", pod)]
+
+
+def of_an_ended_job() -> Objects:
+    spec = {"rayClusterSpec": ray_cluster()["spec"]}
+    job = api_object("RayJob", "maker", "ml", api_version="ray.io/v1", spec=spec)
+    job["status"] = {"jobDeploymentStatus": "Complete"}
+    return [job, below("RayJob", "ray.io/v1", "maker", ray_cluster())]
+
+
+@pytest.mark.parametrize(
+    ("now", "want"),
+    [
+        pytest.param(
+            [ray_cluster(suspend=True)],
+            ("note", f"it has no pods: {START}"),
+            id="it has no pods",
+        ),
+        pytest.param(with_pod(claims=True), ("ok", "it has 1 pod, with claims"), id="it runs"),
+        pytest.param(
+            with_pod(claims=False),
+            ("note", f"it has 1 pod, none with claims: stop it, and then {START}"),
+            id="it was started before its namespace was opted in",
+        ),
+        pytest.param([], ("note", "it is gone"), id="it is gone"),
+        pytest.param(
+            of_an_ended_job(), ("ok", "it has started, or has ended"), id="its owner has ended"
+        ),
+        pytest.param(
+            [api_object("Snapshot", "cluster", unreadable=["rayclusters.ray.io"])],
+            ("note", f"rayclusters.ray.io cannot be read: {START}"),
+            id="its kind cannot be read",
+        ),
+    ],
+)
+def test_the_last_wave_looks_at_what_to_start_again(
+    tmp_path: Path, now: Objects, want: tuple[str, str]
+) -> None:
+    planned_in_two(tmp_path)
+
+    assert want == checks_after(tmp_path, cluster(*now), 2)[LATER]
+    assert LATER not in checks_after(tmp_path, cluster(*now), 1)
+
+
+@pytest.mark.parametrize(("wave", "is_read"), [(1, False), (2, True)])
+async def test_only_the_check_of_the_last_wave_lists_kinds_of_other_projects(
+    tmp_path: Path, *, wave: int, is_read: bool
+) -> None:
+    planned_in_two(tmp_path)
+    async with FakeApiServer() as server:
+        call_ = (
+            "verify",
+            "--live",
+            "--context",
+            "here",
+            "--wave",
+            tmp_path / "plan" / f"wave-{wave}",
+        )
+        await asyncio.to_thread(drawbridge, *call_, "--kubeconfig", kubeconfig_of(server, tmp_path))
+        groups = {
+            call.path.split("/")[2] for call in server.calls if call.path.startswith("/apis/")
+        }
+
+    assert is_read == ("ray.io" in groups)
+    assert "apps" in groups
