@@ -36,6 +36,7 @@ from migration.assessment.assumed import (
 from migration.assessment.blockers import (
     check_parts,
     find_blockers,
+    rejected_notes,
     sliced_nodes,
     with_parts,
 )
@@ -119,9 +120,7 @@ def assess(
         converts_quotas: The flag for `assess_cluster`.
     """
     cluster = assess_cluster(
-        objects,
-        profiles,
-        options,
+        *(objects, profiles, options),
         namespace=namespace,
         version=version,
         gates=gates,
@@ -149,9 +148,7 @@ def assess_in_detail(
 ) -> DetailedAssessment:
     """Return the assessment of a cluster with its devices and placements; arguments as of `assess`."""
     cluster = assess_cluster(
-        objects,
-        profiles,
-        options,
+        *(objects, profiles, options),
         namespace=namespace,
         version=version,
         gates=gates,
@@ -186,10 +183,11 @@ def _with_surroundings(
     options: TranslationOptions,
     namespace: str,
 ) -> Assessment:
-    """Return an assessment with the components of others, the kept keys, and the budgets against drains."""
+    """Return an assessment with the components of others, the kept keys, the budgets against drains, and LimitRanges."""
     legacy_nodes = [node.node for node in assessment.nodes if node.legacy]
     return msgspec.structs.replace(
         assessment,
+        notes=(*assessment.notes, *rejected_notes(objects, assessment.workloads, namespace)),
         components=present_components(objects),
         kept=tuple(sorted(options.kept)),
         drain_stops=find_drain_stops(read_evidence(objects, namespace), legacy_nodes),

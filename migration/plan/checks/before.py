@@ -91,7 +91,7 @@ def check_before(
         wide_mappings: The mappings in force that give pods other devices than their keys mean, too.
         shortages: The lines of ResourceQuotas that let too few claims be created.
         in_vain: The nodes of the wave that next pods may use today, and not without claims that are not created.
-        unplanned: The workloads with pods on the nodes of the wave that nothing in the plan moves.
+        unplanned: The workloads with pods on the nodes of the wave that nothing in the plan moves, or creates again.
     """
     checks = [
         *check_cluster(plan, view),

@@ -87,7 +87,7 @@ from migration.plan.planning.prepared import (
     planned_changes,
     prepare_cluster,
 )
-from migration.plan.planning.quota_notes import with_device_quota_notes
+from migration.plan.planning.quota_notes import with_device_quota_notes, with_limit_range_notes
 from migration.plan.planning.search import PreparedSearch, search_waves, with_planned_lines
 from migration.plan.planning.smaller_cards import SmallerCards
 from migration.plan.planning.strays import with_strays
@@ -327,12 +327,19 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         )
         for wave, details in zip(plan.waves, waves.details, strict=True)
     )
-    guarded, kinds = guarded_pods(prepared.evidence), node_kinds(prepared.cluster)
+    guarded, kinds, rejected = (
+        guarded_pods(prepared.evidence),
+        node_kinds(prepared.cluster),
+        prepared.rejected_workloads(question.namespace),
+    )
     counted = tuple(
         with_emptied(
             with_free_by_kind(
                 with_evicted(
-                    with_pod_counts(wave, details), details, own_workloads, prepared.groups
+                    with_limit_range_notes(
+                        *(with_pod_counts(wave, details), details, rejected, prepared.groups)
+                    ),
+                    *(details, own_workloads, prepared.groups),
                 ),
                 *(details, kinds),
             ),
