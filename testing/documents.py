@@ -19,6 +19,7 @@ _KINDS: Final = {
     "batch/v1": "CronJob Job",
     "events.k8s.io/v1": "Event",
     "policy/v1": "PodDisruptionBudget",
+    "autoscaling/v2": "HorizontalPodAutoscaler",
     "scheduling.k8s.io/v1": "PriorityClass",
     "scheduling.k8s.io/v1beta1": "PodGroup",
     "coordination.k8s.io/v1": "Lease",

@@ -64,6 +64,9 @@ KUBELET_DIRECTORIES: Final = ("/plugins_registry", "/kubelet")
 _PERSISTENT: Final = frozenset(
     {"claimRef", "local", "hostPath", "nodeAffinity", "volumeName", "storageClassName"}
 )
+_STATUS: Final = frozenset({"status"})
+_SCALING: Final = frozenset({"metrics", "behavior"})
+"""The fields of an autoscaler that tell when it scales, in which people name parts of an application."""
 _INNER_METADATA: Final = {
     "CronJob": ("spec", "jobTemplate", "metadata"),
     "ResourceClaimTemplate": ("spec", "metadata"),
@@ -163,6 +166,11 @@ def redact(document: Mapping[str, Any]) -> Mapping[str, Any]:
     if document["kind"] in {"PersistentVolume", "PersistentVolumeClaim"}:
         spec = document.get("spec") or {}
         return {**kept_fields, "spec": {key: spec[key] for key in sorted(_PERSISTENT & set(spec))}}
+    if document["kind"] == "HorizontalPodAutoscaler":
+        return {
+            **_without(kept_fields, _STATUS),
+            "spec": _without(document.get("spec") or {}, _SCALING),
+        }
     if document["kind"] == "PriorityClass":
         return _without(kept_fields, frozenset({"description"}))
     row = workload_kind(document["apiVersion"], document["kind"])

@@ -43,6 +43,9 @@ KINDS: Final[Mapping[str, Resource]] = {
     "PersistentVolumeClaim": Resource(version="v1", plural="persistentvolumeclaims"),
     "PersistentVolume": Resource(version="v1", plural="persistentvolumes", namespaced=False),
     "PodDisruptionBudget": Resource(group="policy", version="v1", plural="poddisruptionbudgets"),
+    "HorizontalPodAutoscaler": Resource(
+        group="autoscaling", version="v2", plural="horizontalpodautoscalers"
+    ),
     "DeviceClass": DEVICE_CLASSES,
     "ResourceSlice": RESOURCE_SLICES,
     "ResourceClaim": RESOURCE_CLAIMS,

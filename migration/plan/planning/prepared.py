@@ -23,6 +23,7 @@ from migration.assessment.outcomes import (
 )
 from migration.assessment.quota_conversion import ConvertedQuota, knows_use
 from migration.assessment.replaced_lines import convert_plan_quotas, planned_objects
+from migration.cluster.autoscalers import Autoscaler, find_autoscalers
 from migration.cluster.evidence import Evidence, is_ready, mapping_at, read_evidence
 from migration.cluster.limit_ranges import LimitRangeFault, find_rejected_workloads
 from migration.cluster.node_devices import Source, doubled_nodes
@@ -107,6 +108,8 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         bound_pods: Namespace and name of the pods with a volume of one node, or of one alone that has devices for them.
         reachable: The other pods with volumes that some nodes do not reach, each with the nodes of its volumes.
+        other_names: Node to the names of NVIDIA's domain that are no parts of its GPUs, as of `names_of_other_plugins`.
+        autoscalers: Workload, as `Kind/namespace/name`, to its HorizontalPodAutoscaler.
     """
 
     objects: tuple[SourceObject, ...]
@@ -117,6 +120,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
     reachable: Mapping[PodKey, Sequence[NodeSelector]]
     work: Mapping[str, Sequence[PlannedWork]]
     ending: Mapping[PodKey, str]
+    autoscalers: Mapping[str, Autoscaler] = {}
 
     @property
     def live_nodes(self) -> dict[str, list[str]]:
@@ -218,6 +222,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
             partial=partial,
             awaited=awaited,
             starting=self.starting_workloads,
+            autoscalers=self.autoscalers,
         )
 
     def unpublished(
@@ -289,6 +294,9 @@ def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
         work=work,
         groups=groups,
         ending=ending_pods(work, evidence, groups),
+        autoscalers=find_autoscalers(
+            objects, {entry.key.reference for entry in cluster.workloads}, question.namespace
+        ),
     )
 
 

@@ -1,20 +1,21 @@
-"""The free devices for one more pod of a workload, today and after each wave. Pure.
+"""The free devices for one more pod of a workload, today and after each wave, and for those of autoscalers in it. Pure.
 
 Such a pod is the next one of a CronJob or of a workload without pods, or one that a rollout or an autoscaler adds to those of
-a Deployment.
+a Deployment. The maximum of a HorizontalPodAutoscaler says how many it may add while the nodes of a wave are drained.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
 import msgspec
 
-from findings.text import join_names
+from findings.text import count_text, join_names
 from kube.api.core import Affinity, Pod
 from migration.assessment.capacity import build_pods, build_templates
 from migration.assessment.claim_counts import surge_of
 from migration.assessment.outcomes import AssessedWorkload
+from migration.cluster.autoscalers import Autoscaler
 from migration.cluster.equivalence import device_pod, pod_shape
 from migration.cluster.evidence import mapping_at
 from migration.plan.facts.volumes import on_reachable_nodes
@@ -32,6 +33,14 @@ _ROLLOUT: Final = (
     "before that"
 )
 _SINGLE: Final = "; with a single replica ({}), no pod runs then until the new one is ready"
+
+
+_ADDED: Final = (
+    "{} may add {} to {} (maxReplicas {}): while this wave drains its nodes there are devices for {} of them, {} today; set "
+    "maxReplicas to {} until the wave is done, or further ones wait, or take devices that evicted pods are to get"
+)
+_MOST_ADDED: Final = 32
+"""Pods of an autoscaler that are counted at most."""
 
 
 class NextPod(NamedTuple):
@@ -162,6 +171,84 @@ def _notes(begun: Iterable[NextPod], ends: dict[str, int]) -> Iterator[str]:
             single = [entry for entry in rollouts if entry.is_single]
             more = _SINGLE.format(_names(single)) if single else ""
             yield _ROLLOUT.format(_names(rollouts), until) + more
+
+
+class AddedPods(NamedTuple):
+    """The pods that an autoscaler may add to those of a workload.
+
+    Attributes:
+        running: The number of pods that the workload has.
+        pods: The further ones, `_MOST_ADDED` at most.
+        today: The number of these that there are free devices for before the first wave.
+    """
+
+    autoscaler: Autoscaler
+    workload: str
+    running: int
+    pods: tuple[PlannedPod, ...]
+    today: int
+
+    def text(self, number: int) -> str:
+        """Return the note on a wave with devices for fewer of them."""
+        more = self.autoscaler.most - self.running
+        today = (
+            f"{self.today} or more"
+            if self.today < more and self.today == _MOST_ADDED
+            else self.today
+        )
+        added = count_text(more, "pod")
+        values = (self.autoscaler.reference, added, self.workload, self.autoscaler.most)
+        return _ADDED.format(*values, number, today, self.running + number)
+
+
+def find_added_pods(
+    placer: Placer,
+    workloads: Iterable[AssessedWorkload],
+    autoscalers: Mapping[str, Autoscaler],
+    stage: Stage,
+    placement: Placement,
+) -> tuple[AddedPods, ...]:
+    """Return the pods that autoscalers may add, and that there are devices for before the first wave.
+
+    An autoscaler leaves a workload without pods alone. Of many the first are looked at, by name.
+
+    Args:
+        placer: Places the pods.
+        workloads: The cluster's workloads.
+        autoscalers: Workload, as `Kind/namespace/name`, to its autoscaler.
+        stage: The stage before the first wave.
+        placement: The places of the pods then.
+    """
+    added: list[AddedPods] = []
+    for workload in workloads:
+        reference = workload.key.reference
+        autoscaler = autoscalers.get(reference)
+        is_counted = workload.result is not None and reference not in placer.not_counted
+        if autoscaler is None or not is_counted or not workload.pods or len(added) == _SHAPES:
+            continue
+        number = min(autoscaler.most - workload.pods, _MOST_ADDED)
+        for entry in _next_pods(placer, workload) if number > 0 else ():
+            pods = tuple(_copy(entry.pod, index) for index in range(number))
+            if today := len(placer.place_more(stage, placement, pods)):
+                added.append(AddedPods(autoscaler, reference, workload.pods, pods, today))
+    return tuple(added)
+
+
+def added_pod_notes(
+    placer: Placer, entries: Iterable[AddedPods], stage: Stage, placement: Placement
+) -> Iterator[str]:
+    """Yield the notes of a wave on the autoscalers that find fewer devices while its nodes are drained than today.
+
+    Args:
+        placer: Places the pods.
+        entries: The pods that autoscalers may add.
+        stage: The stage while the nodes are drained.
+        placement: The places of the pods then.
+    """
+    for entry in entries:
+        number = len(placer.place_more(stage, placement, entry.pods))
+        if number < entry.today:
+            yield entry.text(number)
 
 
 def _has_one_replica(workload: AssessedWorkload) -> bool:

@@ -20,7 +20,7 @@ from migration.plan.model.plan import (
 )
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Attempt, Moment, stage_after
-from migration.plan.search.next_pods import NextPod, next_pod_notes
+from migration.plan.search.next_pods import AddedPods, NextPod, added_pod_notes, next_pod_notes
 from migration.plan.search.other_pods import PodName
 from migration.plan.search.placement import Placer
 from migration.plan.search.stage_allocator import Placement
@@ -77,6 +77,7 @@ class WaveReports:
         attempts: Sequence[tuple[Moment, Attempt]],
         switched: frozenset[str],
         next_pods: Sequence[NextPod] = (),
+        added_pods: Sequence[AddedPods] = (),
     ) -> Iterator[Wave]:
         """Yield the waves of the plan.
 
@@ -84,6 +85,7 @@ class WaveReports:
             attempts: The nodes and parts of each, with the moment before it.
             switched: The nodes of all waves.
             next_pods: The next pods that there are devices for today.
+            added_pods: The pods that autoscalers may add, of which there are devices for some today.
         """
         moments = [(moment.stage_with(attempt), attempt.after) for moment, attempt in attempts]
         next_notes = next_pod_notes(self._placer, next_pods, moments)
@@ -94,9 +96,23 @@ class WaveReports:
             after = stage_after(moment.stage, names, attempt.parts)
             waiting = self._placer.waiting_nodes(after, attempt.after)
             others = {name: own for name, own in waiting.items() if name not in former}
-            notes = (*next_notes[number - 1], *_waiting_notes(others, switched))
+            notes = (
+                *next_notes[number - 1],
+                *self._added_notes(moment, attempt, added_pods),
+                *_waiting_notes(others, switched),
+            )
             yield self._wave(number, moment, attempt, waiting, notes)
             former = frozenset(waiting)
+
+    def _added_notes(
+        self, moment: Moment, attempt: Attempt, added_pods: Sequence[AddedPods]
+    ) -> Iterator[str]:
+        """Yield the notes of a wave on pods that autoscalers may add while its nodes are drained."""
+        names = frozenset(entry.node.name for entry in attempt.nodes)
+        if names:
+            stage = msgspec.structs.replace(moment.stage, draining=names, waits=True)
+            drained = attempt.drained(moment.placement)
+            yield from added_pod_notes(self._placer, added_pods, stage, drained)
 
     def _wave(
         self,

@@ -17,6 +17,7 @@ from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.stopped_outcomes import suspended_text
 from migration.assessment.unmoved import staying_nodes
+from migration.cluster.autoscalers import Autoscaler
 from migration.plan.model.parts import AwaitedNodes, Part, divide, servable_parts
 from migration.plan.model.plan import Held, PlannedNode
 from migration.plan.search.attempts import WaveSearch
@@ -31,7 +32,7 @@ from migration.plan.search.moments import (
     Policy,
     policies_in_order,
 )
-from migration.plan.search.next_pods import find_next_pods
+from migration.plan.search.next_pods import find_added_pods, find_next_pods
 from migration.plan.search.placement import Placer
 from migration.plan.search.searched import SearchedWaves, completed, held_objects, search_policies
 from migration.plan.search.sparing import SparingSearch
@@ -78,6 +79,7 @@ class Planner:
         partial: Collection[str] = (),
         awaited: Mapping[str, AwaitedNodes] = {},
         starting: Collection[str] = (),
+        autoscalers: Mapping[str, Autoscaler] = {},
     ) -> None:
         """Prepare the planner.
 
@@ -91,10 +93,11 @@ class Planner:
             partial: The namespaces that are never opted in as a whole.
             awaited: Namespace to nodes that it waits for, besides those for the next pods of its workloads.
             starting: The workloads with pods to come, as `Kind/namespace/name`, without DaemonSets.
+            autoscalers: Workload to its HorizontalPodAutoscaler.
         """
         self._divisible, self._partial = divisible, partial
         self._awaited, self._starting = awaited, frozenset(starting)
-        self._bound = bound_pods
+        self._bound, self._autoscalers = bound_pods, autoscalers
         self._cluster = cluster
         self._workloads = cluster.workloads
         self._placer = placer
@@ -166,6 +169,9 @@ class Planner:
         next_pods = find_next_pods(
             *(self._placer, self._workloads, self._starting, begin.stage, begin.placement)
         )
+        added_pods = find_added_pods(
+            *(self._placer, self._workloads, self._autoscalers, begin.stage, begin.placement)
+        )
         search = self._searched(begin, start.selected, progress)
         useful = self._without_useless_nodes(begin, search, progress)
         if not progress.stops():
@@ -181,7 +187,7 @@ class Planner:
         reports = WaveReports(self._placer, self._workloads, self._policy.wave_nodes, notes)
         return Waves(
             waves=with_couplings(
-                tuple(reports.waves(useful.waves, useful.switched(), next_pods)),
+                tuple(reports.waves(useful.waves, useful.switched(), next_pods, added_pods)),
                 self._serving,
                 self._usable_nodes(start),
                 begin.idle,

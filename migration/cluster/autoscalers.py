@@ -1,0 +1,55 @@
+"""The HorizontalPodAutoscalers of a cluster, by the workload that each scales. Pure."""
+
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
+
+from kube.manifests.source import SourceObject
+from migration.cluster.evidence import mapping_at
+from migration.cluster.owners import OwnerKey, chain_of_owners, owners_by_key
+
+_KIND: Final = "HorizontalPodAutoscaler"
+_GROUP: Final = "autoscaling/"
+
+
+class Autoscaler(NamedTuple):
+    """A HorizontalPodAutoscaler.
+
+    Attributes:
+        reference: `HorizontalPodAutoscaler/namespace/name`.
+        most: Its maxReplicas.
+    """
+
+    reference: str
+    most: int
+
+
+def find_autoscalers(
+    objects: Iterable[SourceObject], workloads: Collection[str], namespace: str
+) -> dict[str, Autoscaler]:
+    """Return workload, as `Kind/namespace/name`, to the autoscaler of it, or of an object below it.
+
+    Args:
+        objects: The cluster's objects.
+        workloads: The workloads.
+        namespace: The namespace for objects that name none.
+    """
+    objects = tuple(objects)
+    sources = [
+        source
+        for source in objects
+        if source.kind == _KIND and source.api_version.startswith(_GROUP)
+    ]
+    by_key = owners_by_key(objects, namespace) if sources else {}
+    autoscalers: dict[str, Autoscaler] = {}
+    for source in sources:
+        spec = mapping_at(source.document, "spec")
+        target = mapping_at(spec, "scaleTargetRef")
+        kind, name, most = target.get("kind"), target.get("name"), spec.get("maxReplicas")
+        if not (isinstance(kind, str) and isinstance(name, str) and isinstance(most, int)):
+            continue
+        place = source.namespace or namespace
+        chain = chain_of_owners(OwnerKey(kind=kind, namespace=place, name=name), by_key)
+        own = next((owner.reference for owner in chain if owner.reference in workloads), "")
+        if own:
+            autoscalers[own] = Autoscaler(f"{_KIND}/{place}/{source.name}", most)
+    return autoscalers

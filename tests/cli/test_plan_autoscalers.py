@@ -1,0 +1,94 @@
+"""`drawbridge plan` with HorizontalPodAutoscalers: the pods that they may add while a wave drains its nodes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from answers.model.redaction import redact
+from testing.documents import api_object, namespace
+from testing.migration import plugin_node, workload
+from testing.plan import Objects, planned
+
+GPU: Final = {"nvidia.com/gpu": "1"}
+SCALER: Final = "HorizontalPodAutoscaler/team/scaler"
+
+
+def scaler(most: object, name: str = "web", kind: str = "Deployment") -> dict[str, Any]:
+    target = {"apiVersion": "apps/v1", "kind": kind, "name": name}
+    spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": most}
+    return api_object("HorizontalPodAutoscaler", "scaler", "team", spec=spec)
+
+
+def cluster(*more: Mapping[str, Any]) -> Objects:
+    """Three nodes with eight GPUs each, and a Deployment of two pods with one."""
+    nodes = [plugin_node(f"gpu-{number}", 8) for number in range(3)]
+    return [*nodes, namespace("team"), *workload("web", GPU, ["gpu-0", "gpu-0"]), *more]
+
+
+def scaling_notes(tmp_path: Path, objects: Objects) -> dict[int, str]:
+    """Return the waves with a note on an autoscaler, with this."""
+    options = ("--wave-nodes", 1, "--keep-free", 0, "--spare-nodes", 0)
+    plan = planned(tmp_path, objects, *options)
+    return {
+        wave["wave"]: note
+        for wave in plan["waves"]
+        for note in wave["notes"]
+        if note.startswith("HorizontalPodAutoscaler/")
+    }
+
+
+@pytest.mark.parametrize(
+    ("most", "devices"),
+    [
+        pytest.param(16, None, id="two nodes have devices for all of them"),
+        pytest.param(17, "14 of them, 15 today; set maxReplicas to 16", id="one waits"),
+        pytest.param(40, "14 of them, 22 today; set maxReplicas to 16", id="many wait, some today"),
+        pytest.param(2, None, id="it is at its maximum"),
+        pytest.param("many", None, id="no number"),
+    ],
+)
+def test_the_pods_that_an_autoscaler_may_add_in_a_wave(
+    tmp_path: Path, most: object, devices: str | None
+) -> None:
+    """The waves counted with the pods of today, and new ones took the devices of evicted ones, or waited."""
+    notes = scaling_notes(tmp_path, cluster(scaler(most)))
+
+    assert (devices is not None) == bool(notes)
+    for note in notes.values():
+        assert note.startswith(
+            f"{SCALER} may add {int(str(most)) - 2} pods to Deployment/team/web "
+        )
+        assert (
+            f"(maxReplicas {most}): while this wave drains its nodes there are devices for" in note
+        )
+        assert f"devices for {devices} until the wave is done" in note
+
+
+def test_it_may_scale_an_object_below_the_workload(tmp_path: Path) -> None:
+    objects = cluster(scaler(17, "web-1", "ReplicaSet"))
+    (replica_set,) = workload("web-1", GPU, [], kind="ReplicaSet")
+    replica_set["metadata"]["ownerReferences"] = [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "controller": True}
+    ]
+
+    assert scaling_notes(tmp_path, [*objects, replica_set])
+
+
+@pytest.mark.parametrize("spec", [None, {}, [], {"scaleTargetRef": 1, "maxReplicas": 9}], ids=str)
+def test_one_that_cannot_be_read_says_nothing(tmp_path: Path, spec: object) -> None:
+    assert {} == scaling_notes(tmp_path, cluster({**scaler(9), "spec": spec}))
+
+
+def test_one_of_another_workload_says_nothing(tmp_path: Path) -> None:
+    assert {} == scaling_notes(tmp_path, cluster(scaler(17, "other")))
+
+
+def test_a_snapshot_has_what_is_read_of_it_alone() -> None:
+    own = scaler(9)
+    metrics = {"metrics": [{"type": "External"}], "behavior": {"scaleUp": {}}}
+
+    kept = redact({**own, "spec": {**own["spec"], **metrics}, "status": {"currentReplicas": 2}})
+
+    assert own == kept
