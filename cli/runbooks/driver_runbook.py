@@ -15,7 +15,8 @@ from migration.cluster.plugin_vendors import NVIDIA, TPU_DRIVER
 from migration.plan.facts.confirmed import DRIVER_FLAG, REPOSITORY
 from migration.plan.facts.driver_release import CHART, CHART_VERSION, FORMER_CHART
 from migration.plan.facts.vendors import HAMI_DRIVER, NVIDIA_LABEL
-from migration.plan.model.plan import DriverNodes, DriverRelease, DriverValues, Plan
+from migration.plan.model.driver_charts import DriverNodes, DriverRelease, DriverValues
+from migration.plan.model.plan import Plan
 
 DRIVER_ROOT: Final = "/run/nvidia/driver"
 SELECTOR_VALUE: Final = "kubeletPlugin.nodeSelector"

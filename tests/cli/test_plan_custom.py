@@ -132,6 +132,18 @@ def test_nodes_of_one_ray_cluster_are_in_one_wave_and_last(tmp_path: Path) -> No
     assert [["gpu-0", "gpu-2"]] == together
 
 
+def test_nodes_of_one_training_are_in_one_wave(tmp_path: Path) -> None:
+    """Two answers of a person, in two waves, started the same training anew twice."""
+    nodes = [plugin_node(f"gpu-{number}") for number in range(5)]
+    first = pods_of("PyTorchJob", "a", {GPU: "1"}, ["gpu-0", "gpu-2"])
+    second = pods_of("PyTorchJob", "b", {GPU: "1"}, ["gpu-1", "gpu-3"])
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *first, *second], "--wave-nodes", "2")
+
+    busy = [sorted(names) for names, _ in waves(plan) if "gpu-4" not in names]
+    assert [["gpu-0", "gpu-2"], ["gpu-1", "gpu-3"]] == busy
+
+
 def test_a_pod_of_a_leader_worker_set_is_known_by_its_label(tmp_path: Path) -> None:
     """Its controller is a StatefulSet."""
     pods = workload("lws", {GPU: "1"}, ["gpu-0"], kind="StatefulSet")

@@ -20,7 +20,13 @@ from migration.plan.facts.driver_release import (
     propose_drivers_by_hand,
 )
 from migration.plan.facts.vendors import UNKNOWN_VERSION, propose_gpu_operators
-from migration.plan.model.plan import DriverRelease, Held, Proposal, is_name, is_namespace
+from migration.plan.model.driver_charts import DriverRelease
+from migration.plan.model.plan import (
+    Held,
+    Proposal,
+    is_name,
+    is_namespace,
+)
 
 NONE: Final = "none"
 """The value of a flag that says that there is no such release."""

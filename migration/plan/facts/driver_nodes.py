@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import list_at, mapping_at, text_map
-from migration.plan.model.plan import DriverNodes, is_name
+from migration.plan.model.driver_charts import DriverNodes
+from migration.plan.model.plan import is_name
 from translation.profiles.profile import Profile
 
 

@@ -19,7 +19,8 @@ from kube.manifests.source import SourceObject
 from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.plan.facts.driver_daemon_sets import registers_driver
 from migration.plan.facts.vendors import NVIDIA_LABEL
-from migration.plan.model.plan import DriverRelease, is_name, is_namespace
+from migration.plan.model.driver_charts import DriverRelease
+from migration.plan.model.plan import is_name, is_namespace
 
 CHART: Final = "dra-driver-nvidia-gpu"
 FORMER_CHART: Final = "nvidia-dra-driver-gpu"

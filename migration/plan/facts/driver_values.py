@@ -26,7 +26,8 @@ from migration.plan.facts.vendors import (
     OPERATOR_PREFIX,
     driver_label,
 )
-from migration.plan.model.plan import DriverValues, Held, PlannedNode
+from migration.plan.model.driver_charts import DriverValues
+from migration.plan.model.plan import Held, PlannedNode
 from translation.cluster.node_taints import tolerates
 
 _OWN_TAINTS: Final = "node.kubernetes.io/"

@@ -80,7 +80,7 @@ def group_of(
     Args:
         pod: The pod.
         namespace: Its namespace.
-        creators: What the RayClusters were made for, as `read_creators` gives it.
+        creators: The kinds that RayClusters were made for, as `read_creators` gives them.
     """
     labels = text_map(pod, "metadata", "labels")
     owner = _controller(pod)

@@ -34,7 +34,7 @@ _Jobs = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 class _Owners(NamedTuple):
-    """The owners of pods whose own fields decide: Jobs by namespace and name, and the kinds that RayClusters are for."""
+    """The Jobs of a cluster by namespace and name, and the kinds that its RayClusters are made for."""
 
     jobs: _Jobs
     ray_creators: Mapping[tuple[str, str], str]
@@ -243,6 +243,7 @@ def _work(
         annotations=tuple(refusals),
         in_group=ending is Ending.ASKS,
         hub_server=in_hub,
+        shares_work=group is not None,
     )
 
 
@@ -295,7 +296,11 @@ def _with_job(
     if fails and group:
         texts.append(f"its {group} may fail or start its other pods anew, too")
     return msgspec.structs.replace(
-        work, reasons=(*work.reasons, *texts), fails_job=fails, ending=ending
+        work,
+        reasons=(*work.reasons, *texts),
+        shares_work=work.shares_work or bool(ending),
+        fails_job=fails,
+        ending=ending,
     )
 
 

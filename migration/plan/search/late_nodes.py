@@ -54,9 +54,19 @@ def _late_nodes(waves: Sequence[_Wave], end: int, placer: Placer | None) -> _Lat
         used.update(during_nodes.values())
     if first == end - 1:
         return 0, []
-    late.sort(key=lambda entry: entry.node.name)
-    late.sort(key=lambda entry: entry.works_since, reverse=True)
-    return first, late
+    return first, _youngest_first(late)
+
+
+def _youngest_first(nodes: Sequence[Candidate]) -> list[Candidate]:
+    """Return nodes with the oldest work last, and those of one workload that loses work as a whole one after another."""
+    since: dict[tuple[str, ...], str] = {}
+    for entry in nodes:
+        since[entry.groups] = min(since.get(entry.groups, entry.works_since), entry.works_since)
+    ordered = sorted(nodes, key=lambda entry: (entry.groups, entry.node.name))
+    ordered.sort(
+        key=lambda entry: since[entry.groups] if entry.groups else entry.works_since, reverse=True
+    )
+    return ordered
 
 
 def _busy_nodes(waves: Sequence[_Wave]) -> frozenset[str]:

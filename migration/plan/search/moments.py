@@ -35,7 +35,7 @@ class NodeWork(NamedTuple):
         pod: The pod; None for one without devices.
         never_ends: It does not end by itself.
         since: The time at which it began, in RFC 3339; empty if it is not known.
-        group: The workload that loses work with each of its pods; empty without one.
+        group: The workload that loses work with each of its pods, as a training; empty without one.
     """
 
     pod: PodKey | None
