@@ -305,7 +305,7 @@ def _sharing_reason(
         if others:
             return (
                 f"a quota of class {name} counts devices of all sizes, also those of {', '.join(others)}; "
-                "create a DeviceClass for each size that maps its resource name, or give the limit up (translation.quota: warn)"
+                "create a DeviceClass for each size that maps its resource name, have a DeviceQuota count both (drawbridge quota convert --to device), or give the limit up (translation.quota: warn)"
             )
     return ""
 
