@@ -17,7 +17,7 @@ from kube.names import (
     STRATEGY_ANNOTATION,
 )
 from migration.assessment.assumed import ASSUMED
-from migration.plan.facts.environment import DO_NOT_DISRUPT, SCALE_DOWN_DISABLED
+from migration.plan.facts.autoscalers import DO_NOT_DISRUPT, SCALE_DOWN_DISABLED
 from migration.plan.facts.hami_cards import ALLOCATED
 from migration.plan.facts.work import SAFE_TO_EVICT
 from testing.custom_workloads import workload_of

@@ -1,16 +1,13 @@
-"""Other participants in a migration: unknown device plugins, autoscalers, GitOps. Pure.
+"""Other participants in a migration: unknown device plugins, queues, GitOps. Pure.
 
 Sources: argo-cd, resource tracking; fluxcd/kustomize-controller and helm-controller,
 labels of what they apply; Helm 3, annotations of a release; the names of field managers are theirs, too.
-kubernetes/autoscaler cluster-autoscaler/FAQ.md (scale-down-disabled); karpenter.sh/docs/concepts/disruption;
-the labels of node pools are their clouds'; that of GKE's device plugin is in NVIDIA's documents of the GPU
-Operator (google-gke: --node-labels of the pool). GKE's addon manager and AKS take back what was changed.
-What autoscalers do with claims is from `translation.cluster.component_statements`.
+The label of GKE's device plugin is in NVIDIA's documents of the GPU Operator (google-gke: --node-labels of the pool).
+GKE's addon manager and AKS take back what was changed.
 """
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -23,29 +20,19 @@ from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.cluster.node_devices import Source
 from migration.cluster.plugin_vendors import NVIDIA
+from migration.plan.facts.autoscalers import autoscaler_notes
 from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.neighbours import exporter_notes, statement_note
 from migration.plan.facts.selecting import selecting_notes
 from migration.plan.facts.vendors import hami_notes, is_koordlet
+from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan, Wave, is_name
-from translation.cluster.component_statements import Component, Statement, Topic, statements_about
+from translation.cluster.component_statements import Component, Topic, statements_about
 from translation.model.intents import Vocabulary
 from translation.reading.claim_blind_objects import MAX_KEYS, find_named_keys
 
-SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
-DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 SCRIPTS: Final = "scripts"
 KUSTOMIZE: Final = "kustomize"
-_KARPENTER: Final = "karpenter.sh/nodepool"
-_POOLS: Final = (
-    _KARPENTER,
-    "cloud.google.com/gke-nodepool",
-    "eks.amazonaws.com/nodegroup",
-    "alpha.eksctl.io/nodegroup-name",
-    "kubernetes.azure.com/agentpool",
-)
-_UNLABELLED_PROVIDERS: Final = frozenset({"Cluster API", "externalgrpc"})
-"""Providers of the Cluster Autoscaler whose node groups none of these labels names."""
 _MARKS: Final = (
     ("annotations", "argocd.argoproj.io/tracking-id", "Argo CD"),
     ("labels", "kustomize.toolkit.fluxcd.io/name", "Flux"),
@@ -57,35 +44,11 @@ _KUEUE_TOPICS: Final = dict.fromkeys(
     (Topic.COUNTS_POD, Topic.UNMAPPED_CLASS, Topic.SHARES),
 )
 """Kinds whose pods Kueue counts; of others, which are jobs, it counts the template."""
-_AUTOSCALER_IMAGE: Final = re.compile(r"cluster-autoscaler[^:]*:v?1\.(\d{1,3})(?!\d)")
-_CLAIM_TOPICS: Final = (Topic.SEES_CLAIMS, Topic.SCALE_FROM_ZERO)
-_NATIVE_TOPICS: Final = (Topic.EXTENDED_RESOURCES, Topic.NATIVE)
-_EXPIRY_TOPICS: Final = (Topic.EXPIRY,)
 REVERTING: Final = frozenset({"Argo CD", "Flux"})
 """The managers that compare a cluster with a repository all the time."""
 _HELM: Final = "Helm"
 _RELEASE: Final = ("meta.helm.sh/release-namespace", "meta.helm.sh/release-name")
 """The annotations of an object of a release, with its namespace and its name."""
-
-
-class NodesByUse(NamedTuple):
-    """The nodes with pods that have devices.
-
-    Attributes:
-        native: The nodes of pods that keep their resource names.
-        claims: The nodes of pods that have claims, or get them by a translation.
-        native_workloads: The workloads of native pods, as `Kind/namespace/name`, with their device keys.
-        hami: The nodes of HAMi.
-    """
-
-    native: frozenset[str] = frozenset()
-    claims: frozenset[str] = frozenset()
-    native_workloads: Mapping[str, Collection[str]] = {}
-    hami: frozenset[str] = frozenset()
-
-    def has_native_only(self, names: Collection[str]) -> bool:
-        """Return True if some of these nodes have native pods, and none has others."""
-        return not self.native.isdisjoint(names) and self.claims.isdisjoint(names)
 
 
 def manager_of(document: Mapping[str, Any]) -> str:
@@ -159,20 +122,6 @@ def _is_installed(plan: Plan, driver: str) -> bool:
 def _is_converted(plan: Plan, namespace: str, name: str) -> bool:
     """Return True if a ResourceQuota gets lines for claims."""
     return f"{namespace}.{name}.yaml" in plan.quotas.get(namespace, ())
-
-
-def pool_of(labels: Mapping[str, str]) -> str:
-    """Return the label of the pool that an autoscaler or a cloud grows, as `key=value`; empty without."""
-    return next((f"{key}={labels[key]}" for key in _POOLS if key in labels), "")
-
-
-def guard_annotations(node: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the annotations that keep an autoscaler from a drained node, and that it does not have yet."""
-    pool = pool_of(text_map(node, "metadata", "labels"))
-    if not pool:
-        return ()
-    key = DO_NOT_DISRUPT if pool.startswith(f"{_KARPENTER}=") else SCALE_DOWN_DISABLED
-    return () if key in mapping_at(node, "metadata", "annotations") else (key,)
 
 
 def with_environment(
@@ -316,20 +265,7 @@ def environment_notes(
     yield from _koordlet_notes(wave, objects)
     yield from selecting_notes(plan, wave, objects)
     yield from exporter_notes(wave, earlier, objects)
-    yield from _autoscaler_notes(plan, wave, _autoscaler_release(objects), nodes_by_use)
-    labels: dict[str, str] = {}
-    for node in wave.nodes:
-        if node.pool:
-            labels[node.pool] = ", ".join(f"{key}={value}" for key, value in node.labels.items())
-    for pool, texts in sorted(labels.items()):
-        way = (
-            f"make a NodePool with the labels {texts} for them: a change of the template of this one makes all its nodes "
-            "drift, and Karpenter replaces them; where a new node stays uninitialized, delete its NodeClaim by hand once it is "
-            "empty"
-            if pool.startswith(f"{_KARPENTER}=")
-            else f"set the labels {texts} in the pool once all its nodes are switched"
-        )
-        yield f"node pool {pool}: new nodes come with the device plugin; {way}"
+    yield from autoscaler_notes(plan, wave, objects, nodes_by_use)
     for reference, manager in plan.managed.items():
         kind = reference.partition("/")[0]
         is_of_wave = changes(plan, wave, reference)
@@ -346,72 +282,6 @@ def _koordlet_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str
             "no DaemonSet of koordlet was seen: keep koordlet from nodes with the driver's label by node affinity, "
             "or it registers the GPUs again"
         )
-
-
-def _autoscaler_release(objects: Iterable[SourceObject]) -> int | None:
-    """Return the minor release of the Cluster Autoscaler, by the image of its Deployment; None without one."""
-    for source in objects:
-        containers = list_at(source.document, "spec", "template", "spec", "containers")
-        for container in containers if source.kind == "Deployment" else ():
-            match = _AUTOSCALER_IMAGE.search(str(mapping_at(container).get("image")))
-            if match is not None:
-                return int(match[1])
-    return None
-
-
-def _is_of_release(statement: Statement, release: int | None) -> bool:
-    """Return False for a statement on other releases of the Cluster Autoscaler."""
-    if release is None or statement.component is not Component.CLUSTER_AUTOSCALER:
-        return True
-    return statement.holds_for(release)
-
-
-def _autoscaler_notes(
-    plan: Plan, wave: Wave, release: int | None, nodes_by_use: NodesByUse
-) -> Iterator[str]:
-    """Yield notes on the pools' autoscalers and their pods, except those of an earlier wave.
-
-    Args:
-        plan: The plan.
-        wave: One of its waves.
-        release: The minor release of the Cluster Autoscaler; None if it is not known.
-        nodes_by_use: The nodes by the pods that run there.
-    """
-    nodes_of: dict[str, set[str]] = {}
-    for entry in plan.waves:
-        for node in entry.nodes:
-            nodes_of.setdefault(node.pool, set()).add(node.name)
-    topics_of = {
-        pool: _NATIVE_TOPICS if nodes_by_use.has_native_only(names) else _CLAIM_TOPICS
-        for pool, names in nodes_of.items()
-    }
-    earlier = {
-        topic
-        for entry in plan.waves
-        if entry.wave < wave.wave
-        for topic in _autoscaler_topics(entry, topics_of)
-    }
-    for component, topics in sorted(_autoscaler_topics(wave, topics_of) - earlier):
-        for statement in statements_about(component, *topics):
-            if statement.provider in _UNLABELLED_PROVIDERS or not _is_of_release(
-                statement, release
-            ):
-                continue
-            yield statement_note(statement)
-
-
-def _autoscaler_topics(
-    wave: Wave, topics_of: Mapping[str, tuple[Topic, ...]]
-) -> set[tuple[Component, tuple[Topic, ...]]]:
-    """Return the autoscalers of the pools of a wave's nodes, with the topics for their pods and for the nodes."""
-    topics = set()
-    for node in wave.nodes:
-        if node.pool.startswith(f"{_KARPENTER}="):
-            topics.add((Component.KARPENTER, topics_of[node.pool]))
-            topics.add((Component.KARPENTER, _EXPIRY_TOPICS))
-        elif node.pool:
-            topics.add((Component.CLUSTER_AUTOSCALER, topics_of[node.pool]))
-    return topics
 
 
 def changes(plan: Plan, wave: Wave, reference: str) -> bool:

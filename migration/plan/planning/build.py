@@ -22,6 +22,7 @@ from migration.assessment.gates import check_shares
 from migration.assessment.quota_conversion import ConvertedQuota
 from migration.cluster.evidence import cluster_uid, text_map
 from migration.cluster.node_devices import NodeDevices, Source, with_renamed
+from migration.plan.facts.autoscalers import guard_annotations, pool_of
 from migration.plan.facts.confirmed import read_releases
 from migration.plan.facts.device_plugins import (
     DevicePlugins,
@@ -31,7 +32,7 @@ from migration.plan.facts.device_plugins import (
 )
 from migration.plan.facts.driver_nodes import read_class_nodes, read_driver_nodes
 from migration.plan.facts.driver_values import held_by_roots, read_driver_values
-from migration.plan.facts.environment import KUSTOMIZE, guard_annotations, pool_of, with_environment
+from migration.plan.facts.environment import KUSTOMIZE, with_environment
 from migration.plan.facts.kept_away import kept_away
 from migration.plan.facts.quota_files import (
     early_rollouts,

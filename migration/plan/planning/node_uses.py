@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.outcomes import Outcome
 from migration.cluster.node_devices import Source
-from migration.plan.facts.environment import NodesByUse
+from migration.plan.model.nodes_by_use import NodesByUse
 
 
 def nodes_by_use(cluster: AssessedCluster, live_nodes: Mapping[str, Sequence[str]]) -> NodesByUse:
