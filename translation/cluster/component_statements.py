@@ -45,6 +45,7 @@ class Topic(StrEnum):
     SCALE_FROM_ZERO = "scale from zero"
     PREEMPTION = "preemption"
     UTILISATION = "utilisation"
+    GPU_LABEL = "GPU label"
     FEATURES = "features"
     EXTENDED_RESOURCES = "extended resources"
     COUNTS_TEMPLATE = "counts the template"
@@ -124,7 +125,26 @@ _CA: Final = (
     _Row(Topic.PREEMPTION, "1.35 and later", "does not support a pod with claims and a PriorityClass of "
          "PreemptLowerPriority, the default", "kubernetes/autoscaler issue 7683", "", Evidence.THREAD),
     _Row(Topic.UTILISATION, "1.35 and later", "takes the share of devices that are allocated for utilisation, so eight "
-         "small shares on eight cards are 100 %", "cluster-autoscaler/docs/dra_support.md", "", Evidence.DOCUMENT),
+         "small shares on eight cards are 100 %; not on a node that it takes for unready by its GPU label",
+         "cluster-autoscaler/docs/dra_support.md", "", Evidence.DOCUMENT),
+    _Row(Topic.GPU_LABEL, "1.34 and later", "takes a node with the GPU label of its provider and without GPUs of a device plugin "
+         "for unready, except on GCE, from 1.34.3 on, one with cloud.google.com/gke-gpu-dra-driver=true; with more than 3 unready nodes "
+         "(--ok-total-unready-count) and more than 45 % of all (--max-total-unready-percentage) it adds and removes no node of "
+         "the cluster",
+         "kubernetes/autoscaler cluster-autoscaler-1.36.1, processors/customresources/gpu_processor.go:53, "
+         "cloudprovider/gce/dynamicresources.go:29, clusterstate/clusterstate.go:493"),
+    _Row(Topic.GPU_LABEL, "1.34 and later", "counts 0 as the utilisation of a node that it takes for unready by its GPU label, "
+         "whatever runs there, so 20 minutes later (--scale-down-unready-time) it drains it if its pods fit on other nodes, unless "
+         "the node has the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled",
+         "kubernetes/autoscaler cluster-autoscaler-1.36.1, simulator/utilization/info.go:51, "
+         "core/scaledown/eligibility/eligibility.go:117"),
+    _Row(Topic.GPU_LABEL, "1.35 and later", "predicts no devices from a node that it takes for unready by its GPU label, so it "
+         "scales no group whose nodes are all so up for claims, unless its provider's node template has slices",
+         "kubernetes/autoscaler cluster-autoscaler-1.36.1, processors/nodeinfosprovider/mixed_nodeinfos_processor.go:74"),
+    _Row(Topic.GPU_LABEL, "1.35 and later", "ends every scale-up, of any group, with an error while a node that it takes for "
+         "unready by its GPU label belongs to no group that it scales",
+         "kubernetes/autoscaler issue 10301 (open in 2026-09), cluster-autoscaler-1.36.1, "
+         "processors/customresources/gpu_processor.go:109, resourcequotas/cache.go:74"),
     _Row(Topic.FEATURES, "1.35 and later", "takes all nodes of a group, and all devices of a pool, for identical",
          "cluster-autoscaler/docs/dra_support.md", "", Evidence.DOCUMENT),
     _Row(Topic.FEATURES, "1.35 and later", "never finds the capacity of a ProvisioningRequest whose PodTemplate names a "

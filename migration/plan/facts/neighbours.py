@@ -18,11 +18,12 @@ _ACTIONS: Final[Mapping[tuple[Component, Topic], str]] = {
         "before this wave see that --enable-dynamic-resource-allocation is true, or, from 1.35 on, not set"
     ),
     (Component.CLUSTER_AUTOSCALER, Topic.SCALE_FROM_ZERO): (
-        "keep a healthy node with the DRA driver in each of its groups, as their least size"
+        "keep a healthy node with the DRA driver, not one that is unready by its GPU label, in each of its groups, as their least "
+        "size"
     ),
     (Component.CLUSTER_AUTOSCALER, Topic.EXTENDED_RESOURCES): (
-        "keep a healthy node with the DRA driver in each of its groups, as their least size, since it brings none for such pods "
-        "to a group without nodes"
+        "keep a healthy node with the DRA driver, not one that is unready by its GPU label, in each of its groups, as their least "
+        "size, since it brings none for such pods to a group without nodes"
     ),
     (Component.KARPENTER, Topic.SEES_CLAIMS): _KEEP_NODES,
     (Component.KARPENTER, Topic.SCALE_FROM_ZERO): _KEEP_NODES,
