@@ -67,6 +67,27 @@ stop_at_tolerant() {
   return 1
 }
 
+# Take the annotation $1 off the nodes after $3, but those that have it and the label of GPUs $2: the Cluster Autoscaler takes
+# them for unready and unused, and would drain them whatever runs there. $3 selects those that are so.
+give_to_autoscaler() {
+  local node unready names='' label="$2" key="$1" words=(get nodes "--selector=$3")
+  words+=("--output=jsonpath={range .items[*]}{.metadata.name}={.metadata.annotations.${key//./\\.}} {end}")
+  unready="$(kubectl "${words[@]}")"
+  for node in "${@:4}"; do
+    if [[ " $unready" == *" $node=true "* ]]; then
+      names="$names $node"
+    else
+      kubectl annotate node "$node" "$key-"
+    fi
+  done
+  if [ -z "$names" ]; then return; fi
+  printf 'these nodes keep %s:%s\n' "$key" "$names" >&2
+  printf 'they have the label %s and no device plugin, so Cluster Autoscaler takes them for unready and unused, and would drain ' \
+    "$label" >&2
+  printf 'them whatever runs there. See the notes of the plan on this label; once it is seen to, or if no Cluster Autoscaler ' >&2
+  printf 'runs here, take the annotation off: kubectl annotate nodes%s %s-\n' "$names" "$key" >&2
+}
+
 # Wait until a device plugin offers devices of the resource $2 on the node $1, as many as the $3 of the plan or more. Fewer
 # are enough after a minute, and are said: a device may have been unhealthy at either time.
 wait_for_offer() {

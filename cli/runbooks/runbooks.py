@@ -23,6 +23,7 @@ from cli.runbooks.plan_text import evicted_again_lines, free_by_kind, losses_tex
 from cli.runbooks.shell import CLUSTER_SCRIPT, cluster_script, command, comment, head, quoted
 from cli.runbooks.start_again import start_again_lines
 from cli.runbooks.wave_runbook import (
+    annotation_lines,
     drained_lines,
     part_lines,
     rollback_parts,
@@ -116,6 +117,7 @@ def readme(plan: Plan, inputs: Iterable[str] = ()) -> str:
         inputs: Input files below the folder, as for `scripts`.
     """
     lines = ["# Migration plan", "", *_readme_waves(plan, inputs)]
+    lines += annotation_lines(plan)
     lines += _readme_notes(plan)
     lines += _readme_quotas(plan)
     lines += _readme_work(plan)

@@ -26,6 +26,7 @@ from findings.text import count_text
 from kube.names import GROUP
 from migration.assessment.replaced_lines import ReplacedLines
 from migration.cluster.node_devices import GPU, Source
+from migration.plan.facts.autoscalers import unready_selector
 from migration.plan.facts.environment import in_repository
 from migration.plan.facts.vendors import driver_label
 from migration.plan.facts.work import describe_work
@@ -455,9 +456,25 @@ def _guard_lines(nodes: Iterable[PlannedNode]) -> Iterator[str]:
         yield command("kubectl", "annotate", "node", node.name, "--overwrite", *marks)
 
 
-def _release_lines(nodes: Iterable[PlannedNode]) -> Iterator[str]:
+def annotation_lines(plan: Plan) -> Iterator[str]:
+    """Yield a paragraph on the end of a migration before its last wave, for nodes that autoscalers are kept from."""
+    if plan.complete and any(node.annotations for wave in plan.waves for node in wave.nodes):
+        yield ""
+        yield "Nodes keep the annotation that holds off autoscalers until the end of the last wave. If you end the migration before it,"
+        yield f"run `{switch_script(plan.waves[-1])} --step end`: it takes the annotation off the nodes of all waves."
+
+
+def _release_lines(nodes: Sequence[PlannedNode]) -> Iterator[str]:
     """Yield the commands that give nodes back to autoscalers, with a comment."""
-    commands = [*_release_commands(nodes)]
+    commands = [*_release_commands([node for node in nodes if not node.gpu_label])]
+    names_by_label: dict[tuple[str, str], list[str]] = {}
+    for node in nodes:
+        for key in node.annotations if node.gpu_label else ():
+            names_by_label.setdefault((key, node.gpu_label), []).append(node.name)
+    commands += [
+        command("give_to_autoscaler", key, label, unready_selector(label), *names)
+        for (key, label), names in names_by_label.items()
+    ]
     if commands:
         yield "# No wave counts on these nodes any more; an autoscaler may remove one that stays empty."
     yield from commands

@@ -34,6 +34,7 @@ from migration.plan.checks.checks import (
 )
 from migration.plan.checks.driver_pods import check_driver_pods
 from migration.plan.checks.early_labels import check_early_labels
+from migration.plan.checks.gpu_labels import check_gpu_labels
 from migration.plan.checks.unchanged import check_unchanged
 from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.driver_daemon_sets import find_waiting
@@ -121,6 +122,7 @@ def check_before(
         *_check_kept_away(plan, wave, view),
         *_check_namespaces(wave, view),
         *check_early_labels(plan, wave, view),
+        *check_gpu_labels(plan, wave, view),
         *check_unchanged(plan, wave, view),
         *_check_claim_counts(wave, view, shortages),
         *(failed_check(entry.object, f"{entry.reason}: {entry.fix}") for entry in in_vain),

@@ -1,17 +1,19 @@
 """Autoscalers and pools of nodes beside a migration: the annotations that hold them, and notes on them. Pure.
 
 Sources: kubernetes/autoscaler cluster-autoscaler/FAQ.md (scale-down-disabled); karpenter.sh/docs/concepts/disruption;
-the labels of node pools are their clouds'. What autoscalers do with claims is from
+the labels of node pools are their clouds'. What autoscalers do with claims and with labels of GPUs is from
 `translation.cluster.component_statements`.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from findings.text import count_text, join_names
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.plan.facts.neighbours import statement_note
+from migration.plan.facts.selecting import selecting_workloads
 from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan, Wave
 from translation.cluster.component_statements import Component, Statement, Topic, statements_about
@@ -28,6 +30,46 @@ _POOLS: Final = (
 )
 _UNLABELLED_PROVIDERS: Final = frozenset({"Cluster API", "externalgrpc"})
 """Providers of the Cluster Autoscaler whose node groups none of these labels names."""
+GPU_LABELS: Final = (
+    "accelerator",
+    "aliyun.accelerator/nvidia_name",
+    "baidu/nvidia_name",
+    "bke.bizflycloud.vn/gpu-node",
+    "cherryservers.com/gpu",
+    "civo.com/gpu-node",
+    "cloud.brightbox.com/gpu-node",
+    "cloud.digitalocean.com/gpu-node",
+    "cloud.google.com/gke-accelerator",
+    "cloud.tencent.com/tke-accelerator",
+    "cluster-api/accelerator",
+    "hcloud/gpu-node",
+    "k8s.amazonaws.com/accelerator",
+    "k8s.scw.cloud/gpu",
+    "kubernetes.azure.com/accelerator",
+    "magnum.openstack.org/gpu",
+    "node.kubernetes.ovhcloud.com/gpu",
+)
+"""The labels by which providers of the Cluster Autoscaler know nodes with GPUs.
+
+Source: cluster-autoscaler-1.36.1, GPULabel() of the folders of cloudprovider/. Other providers have none, but
+externalgrpc, which asks its server, and kwok, which reads its configuration.
+"""
+_CLOUDSTACK_LABEL: Final = "accelerator"
+"""The label of CloudStack, which people give to nodes elsewhere, too; AKS did."""
+_GCE_LABEL: Final = "cloud.google.com/gke-accelerator"
+"""The label of GCE, Equinix Metal and Huawei Cloud."""
+GCE_DRA_LABEL: Final = "cloud.google.com/gke-gpu-dra-driver"
+"""The label, with `true`, of a node of GCE whose GPUs are from a DRA driver."""
+_GPU_KEYS: Final = frozenset(
+    {
+        *("amd.com/gpu", "gpu.intel.com/xe", "habana.ai/gaudi"),
+        *("microsoft.com/directx", "nvidia.com/gpu"),
+    }
+)
+"""The resource names by which a node with such a label is ready. Source: cluster-autoscaler-1.36.1, utils/gpu/gpu.go."""
+_MOST_UNREADY: Final = 3
+_MOST_UNREADY_SHARE: Final = 0.45
+"""The defaults of --ok-total-unready-count and --max-total-unready-percentage."""
 _AUTOSCALER_IMAGE: Final = re.compile(r"cluster-autoscaler[^:]*:v?1\.(\d{1,3})(?!\d)")
 _CLAIM_TOPICS: Final = (Topic.SEES_CLAIMS, Topic.SCALE_FROM_ZERO)
 _NATIVE_TOPICS: Final = (Topic.EXTENDED_RESOURCES, Topic.NATIVE)
@@ -39,10 +81,54 @@ def pool_of(labels: Mapping[str, str]) -> str:
     return next((f"{key}={labels[key]}" for key in _POOLS if key in labels), "")
 
 
-def guard_annotations(node: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the annotations that keep an autoscaler from a drained node, and that it does not have yet."""
+def unready_label(node: Mapping[str, Any], leaving: Collection[str] = ()) -> str:
+    """Return the label of GPUs that makes a node unready for the Cluster Autoscaler; empty for another node.
+
+    It takes no part in what Karpenter does with a node.
+
+    Args:
+        node: The node.
+        leaving: Resource names that it does not offer any more once its device plugin has left.
+    """
+    labels = text_map(node, "metadata", "labels")
+    allocatable = text_map(node, "status", "allocatable")
+    offered = {key for key in _GPU_KEYS.difference(leaving) if allocatable.get(key, "0") != "0"}
+    if offered or _KARPENTER in labels:
+        return ""
+    provider = str(mapping_at(node, "spec").get("providerID") or "")
+    is_of_gce = provider.startswith("gce://") or not provider
+    for label in GPU_LABELS:
+        is_exempt = (label == _GCE_LABEL and is_of_gce and labels.get(GCE_DRA_LABEL) == "true") or (
+            label == _CLOUDSTACK_LABEL and "cloudstack" not in provider
+        )
+        if label in labels and not is_exempt:
+            return label
+    return ""
+
+
+def unready_selector(label: str) -> str:
+    """Return the selector of nodes that are unready by a label of GPUs, as kubectl takes it.
+
+    >>> unready_selector("cloud.google.com/gke-accelerator")
+    'cloud.google.com/gke-accelerator,cloud.google.com/gke-gpu-dra-driver!=true'
+    """
+    return f"{label},{GCE_DRA_LABEL}!=true" if label == _GCE_LABEL else label
+
+
+def is_halted(unready: int, nodes: int) -> bool:
+    """Return True if the Cluster Autoscaler halts for so many unready nodes, by its defaults."""
+    return unready > _MOST_UNREADY and unready > _MOST_UNREADY_SHARE * nodes
+
+
+def guard_annotations(node: Mapping[str, Any], leaving: Collection[str]) -> tuple[str, ...]:
+    """Return the annotations that keep an autoscaler from a drained node, and that it does not have yet.
+
+    Args:
+        node: The node.
+        leaving: Resource names that it does not offer any more once it is switched.
+    """
     pool = pool_of(text_map(node, "metadata", "labels"))
-    if not pool:
+    if not pool and not unready_label(node, leaving):
         return ()
     key = DO_NOT_DISRUPT if pool.startswith(f"{_KARPENTER}=") else SCALE_DOWN_DISABLED
     return () if key in mapping_at(node, "metadata", "annotations") else (key,)
@@ -70,8 +156,81 @@ def autoscaler_notes(
     plan: Plan, wave: Wave, objects: Sequence[SourceObject], nodes_by_use: NodesByUse
 ) -> Iterator[str]:
     """Yield notes on the autoscalers of a wave's nodes, and on the labels of their pools."""
-    yield from _statement_notes(plan, wave, _autoscaler_release(objects), nodes_by_use)
+    release = _autoscaler_release(objects)
+    yield from _statement_notes(plan, wave, release, nodes_by_use)
+    yield from _unready_notes(plan, wave, release, objects)
     yield from _pool_notes(wave)
+
+
+def _unready_notes(
+    plan: Plan, wave: Wave, release: int | None, objects: Sequence[SourceObject]
+) -> Iterator[str]:
+    """Yield notes on nodes that the Cluster Autoscaler takes for unready by a label once they are switched.
+
+    Args:
+        plan: The plan.
+        wave: One of its waves.
+        release: The minor release of the Cluster Autoscaler; None if it is not known.
+        objects: The cluster's objects.
+    """
+    earlier = [entry for entry in plan.waves if entry.wave < wave.wave]
+    before = {node.gpu_label for entry in earlier for node in entry.nodes}
+    labels = {node.gpu_label for node in wave.nodes} - before - {""}
+    for label in sorted(labels):
+        names = [
+            node.name for entry in plan.waves for node in entry.nodes if node.gpu_label == label
+        ]
+        yield (
+            f"{label} is the label by which Cluster Autoscaler knows nodes with GPUs, and takes them for unready without a device "
+            f"plugin ({count_text(len(names), 'node')} of this plan: {join_names(names)}): {_unready_remedy(label, objects)}; "
+            f"until then leave {SCALE_DOWN_DISABLED} on them, as the scripts do, also after the last wave"
+        )
+    if labels and not before - {""}:
+        for statement in statements_about(Component.CLUSTER_AUTOSCALER, Topic.GPU_LABEL):
+            if _is_of_release(statement, release):
+                yield statement_note(statement)
+    yield from _halt_notes(wave, earlier, objects)
+
+
+def _unready_remedy(label: str, objects: Iterable[SourceObject]) -> str:
+    """Return the remedy for a label of GPUs, as an order."""
+    if label == _GCE_LABEL:
+        return (
+            f"on GCE set the label {GCE_DRA_LABEL}=true in their node pools with the labels of the switch, or on each node once "
+            f"it is switched (kubectl label node NAME {GCE_DRA_LABEL}=true), and leave {label} as it is"
+        )
+    names = selecting_workloads(objects, label)
+    first = (
+        f", after {join_names(names)}, which select nodes by it, select another label"
+        if names
+        else ""
+    )
+    return (
+        f"take it off each node, once it is switched at the latest (kubectl label node NAME {label}-), and out of their node groups "
+        f"or pools{first}"
+    )
+
+
+def _halt_notes(
+    wave: Wave, earlier: Sequence[Wave], objects: Iterable[SourceObject]
+) -> Iterator[str]:
+    """Yield a note for the first wave that leaves too many nodes unready by their label of GPUs."""
+    nodes = [source for source in objects if (source.api_version, source.kind) == ("v1", "Node")]
+    before = {source.name for source in nodes if unready_label(source.document)}
+    before |= {node.name for entry in earlier for node in entry.nodes if node.gpu_label}
+    after = before | {node.name for node in wave.nodes if node.gpu_label}
+    is_new = not earlier or not is_halted(len(before), len(nodes))
+    if is_new and len(after) > len(before) and is_halted(len(after), len(nodes)):
+        yield halt_text(len(after), len(nodes))
+
+
+def halt_text(unready: int, nodes: int) -> str:
+    """Return a sentence on the nodes that are unready after a wave."""
+    return (
+        f"after this wave {unready} of {count_text(nodes, 'node')} are unready for Cluster Autoscaler by their label of GPUs, and it "
+        "adds and removes no node of the cluster, those without GPUs included: before this wave see to the label of the nodes that "
+        "are switched, or raise --max-total-unready-percentage (45) to 100"
+    )
 
 
 def _statement_notes(

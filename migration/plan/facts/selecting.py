@@ -70,6 +70,19 @@ def selecting_notes(plan: Plan, wave: Wave, objects: Iterable[SourceObject]) -> 
             yield form.format(reference, ", ".join(_pairs(keys, left, nodes)))
 
 
+def selecting_workloads(objects: Iterable[SourceObject], label: str) -> tuple[str, ...]:
+    """Return the workloads that select nodes by a label, as `Kind/namespace/name`; no device plugins."""
+    return tuple(
+        sorted(
+            f"{source.kind}/{source.namespace or 'default'}/{source.name}"
+            for source in objects
+            if is_name(source.name)
+            and (spec := _pod_spec(source)) is not None
+            and any(entry.key == label for entry in required_labels(spec))
+        )
+    )
+
+
 def stranded_pods(
     wave: Wave, waves: Iterable[Wave], pods: Collection[str], objects: Iterable[SourceObject]
 ) -> tuple[str, ...]:

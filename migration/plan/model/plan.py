@@ -93,6 +93,8 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         pool: The label of the pool that an autoscaler or a cloud grows, as `key=value`; empty without.
         annotations: The annotations to set while the node is drained, so that no autoscaler removes
             it.
+        gpu_label: The label by which the Cluster Autoscaler takes the node for unready once it is switched;
+            empty without.
         daemon_sets: The DaemonSets with devices that have pods there, which are deleted when the
             node has changed.
     """
@@ -106,6 +108,7 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     former_labels: Mapping[str, str | None]
     pool: str = ""
     annotations: tuple[str, ...] = ()
+    gpu_label: str = ""
     daemon_sets: tuple[PlannedDaemonSet, ...] = ()
 
 

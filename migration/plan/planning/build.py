@@ -22,7 +22,7 @@ from migration.assessment.gates import check_shares
 from migration.assessment.quota_conversion import ConvertedQuota
 from migration.cluster.evidence import cluster_uid, text_map
 from migration.cluster.node_devices import NodeDevices, Source, with_renamed
-from migration.plan.facts.autoscalers import guard_annotations, pool_of
+from migration.plan.facts.autoscalers import guard_annotations, pool_of, unready_label
 from migration.plan.facts.confirmed import read_releases
 from migration.plan.facts.device_plugins import (
     DevicePlugins,
@@ -451,7 +451,8 @@ def _candidates(
                 labels=switched,
                 former_labels={label: own.get(label) for label in switched},
                 pool=pool_of(own),
-                annotations=guard_annotations(document),
+                annotations=guard_annotations(document, keys),
+                gpu_label=unready_label(document, keys),
                 daemon_sets=tuple(daemon_sets.get(node.node, ())),
             )
             candidates.append(
