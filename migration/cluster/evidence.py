@@ -26,6 +26,7 @@ _LET_ONE_SELECT: Final = "let only one of them select the pods"
 _SEE_READY_OR_ADD: Final = f"{_SEE_READY}, or add a replica"
 """The fixes for budgets that allow no eviction now: one more pod is one more that `maxUnavailable` expects."""
 RUN_TO_COMPLETION: Final = frozenset({"Never", "OnFailure"})
+"""The restart policies of pods that run to their end."""
 _SHOWN_VALUES: Final = 8
 """Requirements of a selector, and values of one, that a text names."""
 _MIRROR: Final = "kubernetes.io/config.mirror"

@@ -13,7 +13,7 @@ from allocator.nodes.node_resources import NodeResources
 from kube.api.workloads import DAEMON_SET, pod_path, replace_at, resolve_path
 from kube.quantity import Quantity
 from migration.cluster.evidence import RUN_TO_COMPLETION, list_at, mapping_at
-from migration.plan.facts.volumes import HOSTNAME
+from migration.cluster.volumes import HOSTNAME
 
 IMAGE: Final = "registry.internal/app:1"
 """The image of containers without one; no kubelet pulls it."""

@@ -11,8 +11,8 @@ from kube.api.meta import encode
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.cluster.owners import controller
+from migration.cluster.volumes import HOSTNAME, Volumes, claim_names
 from migration.cluster.workloads import Workload
-from migration.plan.facts.volumes import HOSTNAME, Volumes, claim_names
 from migration.rehearsal.documents import (
     EVERY_HOST,
     KINDS,

@@ -16,7 +16,7 @@ from kube.api.node_selector import NodeSelector
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from kube.manifests.source import SourceObject
-from migration.plan.facts.volumes import Volumes, on_reachable_nodes
+from migration.cluster.volumes import Volumes, on_reachable_nodes
 from migration.plan.planning import volume_nodes
 from testing.command import drawbridge
 from testing.documents import api_object, namespace, node

@@ -17,9 +17,9 @@ from kube.api.core import FINISHED_PHASES
 from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import RUN_TO_COMPLETION, list_at, mapping_at, text_map
+from migration.cluster.volumes import Volumes, claim_names
 from migration.cluster.workloads import Workload
 from migration.plan.facts.groups import Ending, group_of, is_hub_server, read_creators
-from migration.plan.facts.volumes import Volumes, claim_names
 from migration.plan.model.plan import RUN_OUT, PlannedWork
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -70,27 +70,6 @@ def read_work(
                 work = _with_job(work, jobs, members)
                 works.setdefault(work.node, []).append(work)
     return {node: sorted(entries, key=lambda work: work.pod) for node, entries in works.items()}
-
-
-def bound_pods(
-    objects: Sequence[SourceObject], namespace: str, volumes: Volumes
-) -> frozenset[tuple[str, str]]:
-    """Return namespace and name of the pods that run until they are ended, with a PersistentVolume of one node.
-
-    Args:
-        objects: The cluster's objects.
-        namespace: The namespace for objects that name none.
-        volumes: The cluster's volumes.
-    """
-    return frozenset(
-        (place, source.name)
-        for source in objects
-        if (source.api_version, source.kind) == ("v1", "Pod")
-        and (spec := mapping_at(source.document, "spec")).get("restartPolicy")
-        not in RUN_TO_COMPLETION
-        and (place := source.namespace or namespace)
-        and any(volumes.is_of_one_node(place, claim) for claim in claim_names(spec))
-    )
 
 
 def describe_work(work: PlannedWork) -> str:

@@ -27,6 +27,7 @@ from migration.cluster.autoscalers import Autoscaler, find_autoscalers
 from migration.cluster.evidence import Evidence, is_ready, mapping_at, read_evidence
 from migration.cluster.limit_ranges import LimitRangeFault, find_rejected_workloads
 from migration.cluster.node_devices import Source, doubled_nodes
+from migration.cluster.volumes import Volumes, bound_pods
 from migration.cluster.workloads import Workload
 from migration.plan.facts.confirmed import Confirmation
 from migration.plan.facts.hami_cards import read_cards
@@ -46,8 +47,7 @@ from migration.plan.facts.quota_files import (
 )
 from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.rollouts import divisible_workloads
-from migration.plan.facts.volumes import Volumes
-from migration.plan.facts.work import bound_pods, read_work, starts_pods
+from migration.plan.facts.work import read_work, starts_pods
 from migration.plan.model.parts import AwaitedNodes
 from migration.plan.model.plan import PlannedNode, PlannedWork, Wave
 from migration.plan.planning.unpublished import Unpublished, find_unpublished, gpu_nodes

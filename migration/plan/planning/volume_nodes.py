@@ -24,9 +24,9 @@ from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.what_if import release_placed
 from migration.cluster.evidence import RUN_TO_COMPLETION, mapping_at
 from migration.cluster.owners import OwnerKey
+from migration.cluster.volumes import Volumes
 from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import node_of
-from migration.plan.facts.volumes import Volumes
 from migration.plan.search import stage_allocator
 from migration.plan.search.usable_nodes import EligibleNodes, uncordoned, without_node
 

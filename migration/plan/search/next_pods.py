@@ -18,7 +18,7 @@ from migration.assessment.outcomes import AssessedWorkload
 from migration.cluster.autoscalers import Autoscaler
 from migration.cluster.equivalence import device_pod, pod_shape
 from migration.cluster.evidence import mapping_at
-from migration.plan.facts.volumes import on_reachable_nodes
+from migration.cluster.volumes import on_reachable_nodes
 from migration.plan.search.placement import Placer
 from migration.plan.search.stage import PlannedPod, PodKey, Stage, planned_pod
 from migration.plan.search.stage_allocator import Placement

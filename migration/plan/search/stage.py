@@ -14,7 +14,7 @@ from kube.quantity import Quantity
 from migration.assessment.capacity import build_pods
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.node_devices import labels_of_sharing
-from migration.plan.facts.volumes import on_reachable_nodes
+from migration.cluster.volumes import on_reachable_nodes
 from migration.plan.model.plan import RESTARTED_KINDS, PlannedNode
 
 

@@ -19,7 +19,7 @@ from kube.quantity import ZERO
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import build_pods
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.plan.facts.volumes import on_reachable_nodes
+from migration.cluster.volumes import on_reachable_nodes
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.parts import AwaitedNodes
 from migration.plan.model.plan import RESTARTED_KINDS, Held, PlannedNode

@@ -4,7 +4,7 @@ Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/volumebinding
 matches `spec.nodeAffinity.required` of all its PersistentVolumes, whatever their driver calls its topology.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from typing import Any, Final
@@ -22,7 +22,7 @@ from kube.api.node_selector import (
     validate,
 )
 from kube.manifests.source import SourceObject
-from migration.cluster.evidence import list_at, mapping_at, text_map
+from migration.cluster.evidence import RUN_TO_COMPLETION, list_at, mapping_at, text_map
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 _NAME_FIELD: Final = "metadata.name"
@@ -100,6 +100,27 @@ def claim_names(spec: Mapping[str, Any]) -> Iterator[str]:
         claim = mapping_at(entry, "persistentVolumeClaim").get("claimName")
         if isinstance(claim, str):
             yield claim
+
+
+def bound_pods(
+    objects: Sequence[SourceObject], namespace: str, volumes: Volumes
+) -> frozenset[tuple[str, str]]:
+    """Return namespace and name of the pods that run until they are ended, with a PersistentVolume of one node.
+
+    Args:
+        objects: The cluster's objects.
+        namespace: The namespace for objects that name none.
+        volumes: The cluster's volumes.
+    """
+    return frozenset(
+        (place, source.name)
+        for source in objects
+        if (source.api_version, source.kind) == ("v1", "Pod")
+        and (spec := mapping_at(source.document, "spec")).get("restartPolicy")
+        not in RUN_TO_COMPLETION
+        and (place := source.namespace or namespace)
+        and any(volumes.is_of_one_node(place, claim) for claim in claim_names(spec))
+    )
 
 
 def on_reachable_nodes(pod: Pod, selectors: Iterable[NodeSelector]) -> Pod:
