@@ -10,6 +10,10 @@ from testing.migration import GPU, budget, plugin_node, ray_cluster, workload
 from testing.plan import planned, script
 
 ALL: Final = "its drains evict all pods of a workload at once, 3 of Deployment/team/web, and no PodDisruptionBudget selects them: "
+LET_GO: Final = (
+    "its drains evict all pods of a workload at once, 3 of Deployment/team/web, and their PodDisruptionBudget lets all of "
+    "these go at once: none runs until new ones are ready; where some have to run, change it to maxUnavailable 1 first"
+)
 ONLY: Final = (
     "its drains evict the only pod of Deployment/team/web: none runs until a new one is ready"
 )
@@ -46,13 +50,30 @@ def wave_with(tmp_path: Path, workloads: list[dict[str, Any]]) -> dict[str, Any]
         (["gpu-0", "gpu-1", "gpu-2"], [], ""),
         (["gpu-0"] * 3, [budget(app="web", maxUnavailable=1)], ""),
         (["gpu-0"] * 3, [budget(app="other", maxUnavailable=1)], ALL),
+        (["gpu-0"] * 3, [budget(app="web", maxUnavailable=2)], ""),
+        (["gpu-0"] * 3, [budget(app="web", maxUnavailable=3)], LET_GO),
+        (["gpu-0"] * 3, [budget(app="web", minAvailable=0)], LET_GO),
+        (["gpu-0"], [budget(app="web", maxUnavailable=1)], ONLY),
+        (["gpu-0"], [budget(app="web", minAvailable=0)], ONLY),
     ],
-    ids=["all on one node", "one pod", "one elsewhere", "a budget", "another budget"],
+    ids=[
+        *("all on one node", "one pod", "one elsewhere", "a budget", "another budget"),
+        *(
+            "a budget of two",
+            "a budget of all",
+            "a budget of none",
+            "one pod that its budget lets go",
+        ),
+        "one pod, and a budget of none",
+    ],
 )
 def test_a_workload_whose_pods_all_leave_at_once_is_named(
     tmp_path: Path, pods: list[str], others: list[dict[str, Any]], expected: str
 ) -> None:
-    """A reader found six pods of six on one node of a wave, and nothing that said so."""
+    """A reader found six pods of six on one node of a wave, and nothing that said so.
+
+    Another found the only pod of a workload, whose budget lets it go at once.
+    """
     wave = wave_of_the_first_node(tmp_path, pods, others)
 
     notes = [note for note in wave["notes"] if note.startswith("its drains evict")]
@@ -69,8 +90,9 @@ def test_a_workload_whose_pods_all_leave_at_once_is_named(
         (["gpu-0", "gpu-2"], [], "1 of 2 of Deployment/team/web"),
         (["gpu-0", "gpu-2", "gpu-2"], [], ""),
         (["gpu-0", "gpu-0", "gpu-2"], [budget(app="web", maxUnavailable=1)], ""),
+        (["gpu-0", "gpu-2"], [budget(app="web", maxUnavailable=1)], ""),
     ],
-    ids=["most of them", "half of them", "fewer", "a budget"],
+    ids=["most of them", "half of them", "fewer", "a budget", "one at a time"],
 )
 def test_a_workload_that_loses_half_of_its_pods_is_named_with_their_number(
     tmp_path: Path, pods: list[str], others: list[dict[str, Any]], expected: str
@@ -85,6 +107,33 @@ def test_a_workload_that_loses_half_of_its_pods_is_named_with_their_number(
     assert bool(expected) is bool(notes)
     assert all(note.startswith(text.format(expected)) for note in notes)
     assert bool(expected) is ("at least half" in script(tmp_path, "preflight", wave["wave"]))
+
+
+def test_a_budget_that_lets_half_of_the_pods_go_at_once_is_named(tmp_path: Path) -> None:
+    wave = wave_of_the_first_node(
+        tmp_path, ["gpu-0", "gpu-0", "gpu-2"], [budget(app="web", minAvailable="30%")]
+    )
+
+    assert {"Deployment/team/web": 2} == wave["halvedWorkloads"]
+    (note,) = [note for note in wave["notes"] if "at least half" in note]
+    assert "and their PodDisruptionBudget lets all of these go at once: " in note
+    assert note.endswith("where they are too few, change it to maxUnavailable 1 first")
+
+
+def test_an_only_pod_with_a_volume_of_its_node_and_a_budget_that_lets_it_go_is_named(
+    tmp_path: Path,
+) -> None:
+    volume = api_object("PersistentVolume", "disk", spec={"local": {"path": "/disk"}})
+    claim = api_object("PersistentVolumeClaim", "data", "team", spec={"volumeName": "disk"})
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    pods = workload("web", {GPU: "1"}, ["gpu-0"], kind="StatefulSet", volumes=volumes)
+
+    wave = wave_with(tmp_path, [*pods, volume, claim, budget(maxUnavailable=1)])
+
+    assert (
+        "its drains evict all pods of StatefulSet/team/web, with volumes of their node: none runs until that is back"
+        in wave["notes"]
+    )
 
 
 def test_pods_that_are_asked_about_and_pods_with_volumes_of_their_node_have_words_of_their_own(
@@ -210,6 +259,46 @@ def test_a_budget_guards_a_workload_of_another_project(tmp_path: Path) -> None:
 
     assert [] == wave["emptiedWorkloads"]
     assert not any("its drains evict" in note for note in wave["notes"])
+
+
+NUMBER: Final = (
+    "create one with minAvailable first, a number one below that of its pods: with maxUnavailable, or a percentage, none "
+    "would go, unless the custom resource that owns them has a scale"
+)
+
+
+@pytest.mark.parametrize(
+    ("objects", "fix"),
+    [
+        (
+            owned("InferenceService", "Deployment", ["gpu-0"] * 2),
+            "create one with maxUnavailable 1 first",
+        ),
+        (custom_pods("RayCluster", {GPU: "1"}, ["gpu-0"] * 2), NUMBER),
+        (custom_pods("RayCluster", {GPU: "1"}, ["gpu-0", "gpu-0", "gpu-2"]), NUMBER),
+        (
+            [
+                *custom_pods("RayCluster", {GPU: "1"}, ["gpu-0"] * 2),
+                budget(app="tune", minAvailable=0),
+            ],
+            NUMBER.replace("create one with", "change it to"),
+        ),
+    ],
+    ids=[
+        "pods of a ReplicaSet",
+        "pods of a RayCluster",
+        "half of the pods of a RayCluster",
+        "a number of none",
+    ],
+)
+def test_a_budget_of_pods_that_a_custom_resource_owns_itself_has_a_number(
+    tmp_path: Path, objects: list[dict[str, Any]], fix: str
+) -> None:
+    """The disruption controller asks a RayCluster for its scale, and allows no eviction for ever."""
+    wave = wave_with(tmp_path, objects)
+
+    (note,) = [note for note in wave["notes"] if note.startswith("its drains evict")]
+    assert note.endswith(f", {fix}")
 
 
 @pytest.mark.parametrize(

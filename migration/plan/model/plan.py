@@ -265,9 +265,9 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         stray_workloads: Workloads of whole GPUs, as `Kind/namespace/name`, whose evicted pods nothing keeps
             from nodes of HAMi.
         emptied_workloads: Workloads, as `Kind/namespace/name`, of which all pods are on its nodes when it begins, and
-            no PodDisruptionBudget selects them.
+            no PodDisruptionBudget makes some wait.
         halved_workloads: Workloads with other pods, as `Kind/namespace/name`, that lose at least half of their pods by
-            its drains, and no PodDisruptionBudget selects them, to the number of these.
+            its drains, and no PodDisruptionBudget makes some wait, to the number of these.
         evicted_workloads: Workloads beside `workloads` with pods that its drains evict, and that come again with device
             keys or with claims; no script restarts them, and `verify` waits for them.
     """

@@ -59,6 +59,7 @@ from migration.plan.facts.vendors import (
     switch_labels,
     tensor_fusion_nodes,
 )
+from migration.plan.facts.workload_budgets import budgets_by_pod
 from migration.plan.model.plan import (
     ClusterIdentity,
     Held,
@@ -72,7 +73,7 @@ from migration.plan.planning.chart_names import held_by_names, held_unused
 from migration.plan.planning.contended import with_contended
 from migration.plan.planning.cron_jobs import with_cron_jobs
 from migration.plan.planning.daemon_sets import daemon_sets_by_node
-from migration.plan.planning.emptied import guarded_pods, with_emptied
+from migration.plan.planning.emptied import with_emptied
 from migration.plan.planning.evicted import opted_in_workloads, with_evicted
 from migration.plan.planning.free_by_kind import node_kinds, with_free_by_kind
 from migration.plan.planning.namespaces import (
@@ -328,8 +329,8 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         )
         for wave, details in zip(plan.waves, waves.details, strict=True)
     )
-    guarded, kinds, rejected = (
-        guarded_pods(prepared.evidence),
+    budgets, kinds, rejected = (
+        budgets_by_pod(prepared.evidence),
         node_kinds(prepared.cluster),
         prepared.rejected_workloads(question.namespace),
     )
@@ -344,7 +345,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
                 ),
                 *(details, kinds),
             ),
-            *(details, guarded, prepared.groups),
+            *(details, budgets, prepared.groups),
         )
         for wave, details in zip(plan.waves, all_details, strict=True)
     )

@@ -12,9 +12,10 @@ import msgspec
 
 from findings.text import join_names
 from kube.api.workloads import DAEMON_SET
-from migration.cluster.evidence import Evidence, mapping_at
+from migration.cluster.evidence import Disruptions, mapping_at
 from migration.cluster.owners import controller
 from migration.cluster.workloads import Workload
+from migration.plan.facts.workload_budgets import WorkloadBudgets, budgets_of
 from migration.plan.model.plan import RESTARTED_KINDS, RUN_OUT, Wave
 from migration.plan.search.device_map import Course, WaveDetails
 
@@ -27,33 +28,24 @@ _NAMES: Final = 8
 """The most workloads that a note names."""
 
 
-def guarded_pods(evidence: Evidence) -> frozenset[tuple[str, str]]:
-    """Return namespace and name of the pods with a PodDisruptionBudget."""
-    return frozenset(
-        (pod.namespace, pod.name)
-        for pods in evidence.pods.values()
-        for pod in pods
-        if any(budget.covers(pod) for budget in evidence.budgets)
-    )
-
-
 def with_emptied(
     wave: Wave,
     details: WaveDetails,
-    guarded: frozenset[tuple[str, str]],
+    budgets: Mapping[tuple[str, str], Disruptions],
     groups: Mapping[str, Workload],
 ) -> Wave:
-    """Return a wave with its unguarded workloads that have all their pods on its nodes, or at least half of them.
+    """Return a wave with its workloads that have all their pods on its nodes, or at least half, and no budget that holds some.
 
     A workload of another project, such as a Notebook, counts with all of its pods with devices, whatever it creates them by.
     They are there today, and no earlier wave takes them elsewhere, so this is no matter of where kube-scheduler puts them.
     An only pod is named as well where the plan places it after an earlier wave; several are spread by kube-scheduler. Of
-    those with other pods at least half are there today, whatever comes there with an earlier wave.
+    those with other pods at least half are there today, whatever comes there with an earlier wave. A budget that lets one of
+    several pods go lets the least go that any does.
 
     Args:
         wave: The wave.
         details: The pods that leave its nodes, with their course.
-        guarded: Namespace and name of the cluster's pods with a PodDisruptionBudget.
+        budgets: Namespace and name of the cluster's pods with a PodDisruptionBudget to this.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
     """
     leaving: Counter[str] = Counter()
@@ -67,20 +59,23 @@ def with_emptied(
     halved: dict[str, int] = {}
     moved: set[str] = set()
     totals: dict[str, int] = {}
+    allowing: dict[str, WorkloadBudgets] = {}
     ending = {item.pod for item in wave.work if item.waits and not item.never_ends}
     for reference, pods in sorted(leaving.items()):
         running = _running_pods(groups, reference)
-        if not running or not guarded.isdisjoint(running):
+        if not running or not _runs_on(groups[reference], ending):
             continue
-        if not _runs_on(groups[reference], ending):
-            continue
+        allowing[reference] = own = budgets_of(groups[reference], running, budgets)
         is_there = nodes.issuperset(running.values())
         totals[reference] = total = max(len(running), details.placed.get(reference, 0))
+        half = min(pods, sum(map(nodes.__contains__, running.values())))
         if pods >= total and (is_there or len(running) == 1):
+            if own.make_wait(pods):
+                continue
             emptied[reference] = pods
             if not is_there:
                 moved.add(reference)
-        elif 2 * (half := min(pods, sum(map(nodes.__contains__, running.values())))) >= total:
+        elif 2 * half >= total and not own.make_wait(half) and (half > 1 or not own.select):
             halved[reference] = half
     return msgspec.structs.replace(
         wave,
@@ -88,9 +83,9 @@ def with_emptied(
         halved_workloads=halved,
         notes=(
             *wave.notes,
-            *_notes(emptied, courses, moved),
+            *_notes(emptied, courses, moved, allowing),
             *_memory_notes(emptied, courses),
-            *_halved_notes(halved, totals),
+            *_halved_notes(halved, totals, allowing),
             *_restart_notes(wave, emptied),
         ),
     )
@@ -127,6 +122,7 @@ def _notes(
     emptied: Mapping[str, int],
     courses: Mapping[str, frozenset[Course]],
     moved: Collection[str],
+    allowing: Mapping[str, WorkloadBudgets],
 ) -> Iterator[str]:
     """Yield notes on workloads.
 
@@ -134,6 +130,7 @@ def _notes(
         emptied: The workloads that lose all their pods at once to the number of these.
         courses: Workload to the courses of its pods.
         moved: Those of them whose pods are not all on the wave's nodes today.
+        allowing: Workload to its PodDisruptionBudgets, which let all of these pods go at once.
     """
 
     def name_of(reference: str) -> str:
@@ -141,15 +138,15 @@ def _notes(
         return f"{reference}{_MOVED if reference in moved else ''}{asks}"
 
     bound = [reference for reference in emptied if Course.BOUND in courses[reference]]
-    several = [
-        f"{pods} of {name_of(reference)}"
+    several = {
+        reference: f"{pods} of {name_of(reference)}"
         for reference, pods in emptied.items()
         if pods > 1 and reference not in bound
-    ]
-    if several:
+    }
+    for reason, fix, names in _by_reason(several, allowing):
         yield (
-            f"its drains evict all pods of a workload at once, {_names(several)}, and no PodDisruptionBudget selects them: "
-            "none runs until new ones are ready; where some have to run, create one with maxUnavailable 1 first"
+            f"its drains evict all pods of a workload at once, {names}, and {reason}: none runs until new ones are ready; "
+            f"where some have to run, {fix}"
         )
     single = [
         name_of(reference)
@@ -166,6 +163,23 @@ def _notes(
         yield (
             f"its drains evict all pods of {_names(bound)}, with volumes of their node: none runs until that is back"
         )
+
+
+def _by_reason(
+    texts: Mapping[str, str], allowing: Mapping[str, WorkloadBudgets]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the texts about workloads by reason and fix.
+
+    Args:
+        texts: Workload to the text about it.
+        allowing: Workload to its PodDisruptionBudgets, which let all of these pods go at once.
+    """
+    names: dict[tuple[str, str], list[str]] = {}
+    for reference, text in texts.items():
+        own = allowing[reference]
+        names.setdefault((own.reason, own.fix), []).append(text)
+    for (reason, fix), entries in names.items():
+        yield reason, fix, _names(entries)
 
 
 def _memory_notes(
@@ -187,14 +201,24 @@ def _is_notebook(name: str) -> bool:
     return name.startswith("Notebook/")
 
 
-def _halved_notes(halved: Mapping[str, int], totals: Mapping[str, int]) -> Iterator[str]:
-    """Yield a note on the workloads that lose at least half of their pods, with the number of these and of all."""
-    names = [f"{pods} of {totals[reference]} of {reference}" for reference, pods in halved.items()]
-    if names:
+def _halved_notes(
+    halved: Mapping[str, int], totals: Mapping[str, int], allowing: Mapping[str, WorkloadBudgets]
+) -> Iterator[str]:
+    """Yield notes on the workloads that lose at least half of their pods.
+
+    Args:
+        halved: These workloads to the number of pods that they lose.
+        totals: Workload to the number of all its pods.
+        allowing: Workload to its PodDisruptionBudgets, which let all of these pods go at once.
+    """
+    texts = {
+        reference: f"{pods} of {totals[reference]} of {reference}"
+        for reference, pods in halved.items()
+    }
+    for reason, fix, names in _by_reason(texts, allowing):
         yield (
-            f"its drains evict at least half of the pods of a workload at once, {_names(names)}, and no PodDisruptionBudget "
-            "selects them: the other pods have all the load until new ones are ready; where they are too few, create one "
-            "with maxUnavailable 1 first"
+            f"its drains evict at least half of the pods of a workload at once, {names}, and {reason}: the other pods have "
+            f"all the load until new ones are ready; where they are too few, {fix}"
         )
 
 
