@@ -75,7 +75,7 @@ from migration.assessment.unmoved import (
 )
 from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
 from migration.cluster.drain_stops import find_drain_stops
-from migration.cluster.evidence import nodes_out_of_service, read_evidence
+from migration.cluster.evidence import nodes_out_of_service
 from migration.cluster.kept_names import find_names_in_use
 from migration.cluster.node_devices import (
     doubled_nodes,
@@ -190,7 +190,7 @@ def _with_surroundings(
         notes=(*assessment.notes, *rejected_notes(objects, assessment.workloads, namespace)),
         components=present_components(objects),
         kept=tuple(sorted(options.kept)),
-        drain_stops=find_drain_stops(read_evidence(objects, namespace), legacy_nodes),
+        drain_stops=find_drain_stops(objects, namespace, legacy_nodes),
         out_of_service=nodes_out_of_service(objects, {node.node for node in assessment.nodes}),
     )
 

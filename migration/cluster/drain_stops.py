@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from findings.text import count_text, join_names
-from migration.cluster.evidence import Disruptions, Evidence, RunningPod
+from kube.manifests.source import SourceObject
+from migration.cluster.evidence import Disruptions, RunningPod
+from migration.cluster.volumes import read_evidence_with_volumes
 
 
 class DrainStop(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,8 +35,17 @@ class DrainStop(msgspec.Struct, frozen=True, kw_only=True):
     fix: str
 
 
-def find_drain_stops(evidence: Evidence, nodes: Iterable[str]) -> tuple[DrainStop, ...]:
-    """Return the budgets that would stop the drain of some nodes, those that never let a pod go first."""
+def find_drain_stops(
+    objects: Sequence[SourceObject], namespace: str, nodes: Iterable[str]
+) -> tuple[DrainStop, ...]:
+    """Return the budgets that would stop the drain of some nodes, those that never let a pod go first.
+
+    Args:
+        objects: The cluster's objects.
+        namespace: The namespace for objects that name none.
+        nodes: The nodes.
+    """
+    evidence = read_evidence_with_volumes(objects, namespace)
     never: dict[Disruptions, list[RunningPod]] = {}
     at_the_moment: dict[Disruptions, list[RunningPod]] = {}
     for node in sorted(nodes):
@@ -51,8 +62,8 @@ def find_drain_stops(evidence: Evidence, nodes: Iterable[str]) -> tuple[DrainSto
     )
 
 
-def _key(budget: Disruptions) -> tuple[str, str, tuple[str, ...]]:
-    return budget.namespace, budget.name, budget.others
+def _key(budget: Disruptions) -> tuple[str, str, tuple[str, ...], str]:
+    return budget.namespace, budget.name, budget.others, budget.bound_to
 
 
 def _stop(budget: Disruptions, pods: Sequence[RunningPod], *, never: bool) -> DrainStop:

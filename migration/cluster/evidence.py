@@ -63,6 +63,8 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
     """A PodDisruptionBudget with its pods.
 
     Attributes:
+        pods: The number of pods that it selects.
+        has_maximum: Its limit is `maxUnavailable`.
         allowed: The number of pods that its spec allows to be evicted when all of them are ready.
         now: The number of pods that may be evicted at this moment according to the API server; None
             if it does not report one.
@@ -71,12 +73,17 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
         never_fix: The changes with which it lets a pod go if it never does.
         now_fix: The changes with which it lets a pod go if it only does not at this moment.
         others: Namespace and name of other budgets with a pod in common, which lets no such pod go.
+        bound_to: The node of more pods than it lets go at once that wait for that node once they are evicted; empty
+            for none.
+        bound: The number of these pods.
         frees_unready: It lets pods that are not ready go at any time.
     """
 
     namespace: str
     name: str
     selector: NodeSelector | None
+    pods: int = 0
+    has_maximum: bool = False
     allowed: int
     now: int | None
     limit: str = ""
@@ -84,6 +91,8 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
     never_fix: str = ""
     now_fix: str = ""
     others: tuple[str, ...] = ()
+    bound_to: str = ""
+    bound: int = 0
     frees_unready: bool = False
 
     @property
@@ -92,12 +101,20 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.others:
             names = join_names([f"{self.namespace}/{self.name}", *self.others])
             return f"PodDisruptionBudgets {names} allow no eviction {{}}: the API server evicts no pod that two of them select"
+        if self.bound_to:
+            return f"{self._title} lets {self.allowed} {self._of_bound_pods}: {self.limit}"
         return f"{self._title} never allows the eviction {{}}: {self.limit}"
 
     @property
     def now_text(self) -> str:
         """The text about pods that it does not let go at this moment, with a place for them."""
+        if self.bound_to:
+            return f"{self._title} lets {self.now} {self._of_bound_pods}: disruptionsAllowed {self.now} now, {self.limit}"
         return f"{self._title} allows no eviction {{}} now: disruptionsAllowed 0, {self.limit}"
+
+    @property
+    def _of_bound_pods(self) -> str:
+        return f"of {self.bound} pods go that their volumes bind to {self.bound_to}, and evicted ones wait until that is back"
 
     @property
     def _title(self) -> str:
@@ -113,6 +130,21 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
         """Return True if the eviction of a pod counts against the budget."""
         return self.covers(pod) and (pod.is_ready or not self.frees_unready)
 
+    def with_bound(self, node: str, number: int) -> "Disruptions":
+        """Return the budget with more pods than it lets go at once that wait for their node once they are evicted.
+
+        Args:
+            node: The node.
+            number: The number of these pods.
+        """
+        until = f"until {node} is switched"
+        fix = (
+            f"raise maxUnavailable to {number} {until}, or scale down before"
+            if self.has_maximum
+            else f"lower minAvailable to {self.pods - number} {until}"
+        )
+        return msgspec.structs.replace(self, bound_to=node, bound=number, never_fix=fix)
+
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """The pods and budgets of a cluster.
@@ -121,17 +153,22 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pods: The pods by node.
+        bound: Namespace and name of the pods that their volumes bind to their node, so that they wait for it.
     """
 
     pods: Mapping[str, tuple[RunningPod, ...]]
     budgets: tuple[Disruptions, ...]
+    bound: Collection[tuple[str, str]] = frozenset()
 
     def leaving(self, node: str) -> list[RunningPod]:
         """Return the pods that a drain evicts."""
         return [pod for pod in self.pods.get(node, ()) if not pod.stays]
 
     def blocking_budgets(self, node: str) -> Iterator[tuple[Disruptions, tuple[RunningPod, ...]]]:
-        """Yield the budgets that never allow the eviction of pods of a node, with these pods."""
+        """Yield the budgets that never allow the eviction of pods of a node, with these pods.
+
+        Pods that are bound to the node count together: none of them runs before the drain is done.
+        """
         shared: dict[Disruptions, list[RunningPod]] = {}
         alone: dict[Disruptions, list[RunningPod]] = {}
         for pod, budgets in self._guarded(node):
@@ -146,14 +183,35 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
             elif first.allowed < 1 and first.holds(pod):
                 alone.setdefault(first, []).append(pod)
         yield from ((budget, tuple(pods)) for budget, pods in (*alone.items(), *shared.items()))
+        for budget, bound in self._bound_pods(node):
+            if 0 < budget.allowed < len(bound):
+                yield budget.with_bound(node, len(bound)), bound
 
     def exhausted_budgets(self, node: str) -> Iterator[tuple[Disruptions, tuple[RunningPod, ...]]]:
-        """Yield the other budgets that allow no eviction of pods of a node at this moment, with these pods."""
+        """Yield the other budgets that allow no eviction of pods of a node at this moment, with these pods.
+
+        Of pods that are bound to the node, they have to allow as many evictions as pods are ready.
+        """
         exhausted: dict[Disruptions, list[RunningPod]] = {}
         for pod, (budget, *others) in self._guarded(node):
             if not others and budget.now == 0 and budget.allowed > 0 and budget.holds(pod):
                 exhausted.setdefault(budget, []).append(pod)
         yield from ((budget, tuple(pods)) for budget, pods in exhausted.items())
+        for budget, bound in self._bound_pods(node):
+            ready = sum(pod.is_ready and not pod.is_unguarded for pod in bound)
+            if budget.now and budget.now < ready and len(bound) <= budget.allowed:
+                yield budget.with_bound(node, len(bound)), bound
+
+    def _bound_pods(self, node: str) -> Iterator[tuple[Disruptions, tuple[RunningPod, ...]]]:
+        """Yield the budgets that make pods of a node wait that are bound to it, with these pods.
+
+        One that is not ready is as little available as one that waits for its node.
+        """
+        pods = [pod for pod in self.leaving(node) if (pod.namespace, pod.name) in self.bound]
+        for budget in self.budgets if pods else ():
+            own = tuple(filter(budget.covers, pods))
+            if any(budget.holds(pod) and not pod.is_unguarded for pod in own):
+                yield budget, own
 
     def _guarded(self, node: str) -> Iterator[tuple[RunningPod, list[Disruptions]]]:
         """Yield the pods that a drain evicts and that budgets count, with these budgets."""
@@ -170,11 +228,17 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         return [pod for pod in self.leaving(node) if not pod.controller and not pod.ends]
 
 
-def read_evidence(objects: Sequence[SourceObject], namespace: str) -> Evidence:
+def read_evidence(
+    objects: Sequence[SourceObject],
+    namespace: str,
+    bound: Collection[tuple[str, str]] = frozenset(),
+) -> Evidence:
     """Read the evidence of objects.
 
     Args:
+        objects: The cluster's objects.
         namespace: The namespace for objects that name none.
+        bound: Namespace and name of the pods that their volumes bind to their node.
     """
     pods: dict[str, list[RunningPod]] = {}
     for source in objects:
@@ -186,7 +250,8 @@ def read_evidence(objects: Sequence[SourceObject], namespace: str) -> Evidence:
         node: tuple(sorted(members, key=lambda pod: (pod.namespace, pod.name)))
         for node, members in sorted(pods.items())
     }
-    return Evidence(pods=by_node, budgets=tuple(_budgets(objects, by_node, namespace)))
+    budgets = tuple(_budgets(objects, by_node, namespace))
+    return Evidence(pods=by_node, budgets=budgets, bound=bound)
 
 
 def cluster_uid(objects: Iterable[SourceObject]) -> str:
@@ -298,6 +363,8 @@ def _budgets(
         now = status.get("disruptionsAllowed")
         yield msgspec.structs.replace(
             budget,
+            pods=number,
+            has_maximum="maxUnavailable" in spec,
             allowed=_allowed(spec, number),
             limit=_limit_text(spec, number),
             selects=_selector_text(mapping_at(spec, "selector")),

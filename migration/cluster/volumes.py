@@ -22,7 +22,14 @@ from kube.api.node_selector import (
     validate,
 )
 from kube.manifests.source import SourceObject
-from migration.cluster.evidence import RUN_TO_COMPLETION, list_at, mapping_at, text_map
+from migration.cluster.evidence import (
+    RUN_TO_COMPLETION,
+    Evidence,
+    list_at,
+    mapping_at,
+    read_evidence,
+    text_map,
+)
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 _NAME_FIELD: Final = "metadata.name"
@@ -121,6 +128,17 @@ def bound_pods(
         and (place := source.namespace or namespace)
         and any(volumes.is_of_one_node(place, claim) for claim in claim_names(spec))
     )
+
+
+def read_evidence_with_volumes(objects: Sequence[SourceObject], namespace: str) -> Evidence:
+    """Read the evidence of objects with the pods that a PersistentVolume of one node binds to it.
+
+    Args:
+        objects: The cluster's objects.
+        namespace: The namespace for objects that name none.
+    """
+    volumes = Volumes(objects, namespace)
+    return read_evidence(objects, namespace, bound_pods(objects, namespace, volumes))
 
 
 def on_reachable_nodes(pod: Pod, selectors: Iterable[NodeSelector]) -> Pod:

@@ -87,8 +87,9 @@ NEEDED: Final = frozenset({"resourceclaims", "resourceslices", "pods", "nodes"})
 
 NODE_KINDS: Final = ("Node", "ResourceSlice", "DeviceTranslationProfile")
 """The kinds that a check of one node reads; a large cluster has many more objects."""
-BUDGET_KINDS: Final = ("Node", "Pod", "PodDisruptionBudget")
-WORK_KINDS: Final = ("Node", "Pod", "Job", "PersistentVolumeClaim", "PersistentVolume")
+_VOLUME_KINDS: Final = ("PersistentVolumeClaim", "PersistentVolume")
+BUDGET_KINDS: Final = ("Node", "Pod", "PodDisruptionBudget", *_VOLUME_KINDS)
+WORK_KINDS: Final = ("Node", "Pod", "Job", *_VOLUME_KINDS)
 FIRST_POLL_S: Final = 0.5
 POLL_S: Final = 5.0
 """The most seconds between two looks at a cluster; each pause is twice as long as the one before."""

@@ -77,6 +77,8 @@ def check_before_wave(
     """Check that a wave may begin in a cluster as it is now."""
     prepared = _with_lines_of_wave(prepare_cluster(question), question, plan, wave)
     cluster = prepared.cluster
+    # It knows of pods with volumes of a zone, too, that one node alone has devices for.
+    view = msgspec.structs.replace(view, evidence=prepared.evidence)
     return check_before(
         *(plan, wave, view, lambda wave: _drain_answer(prepared, question, plan, wave)),
         wide_mappings=cluster.wide_mappings,

@@ -276,7 +276,6 @@ def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
         gives_whole=question.gives_whole,
     )
     objects = without_mappings(question.objects, cluster.wide_mappings)
-    evidence = read_evidence(objects, question.namespace)
     groups = {
         group.key.reference: group
         for group in group_with_devices(objects, cluster.workloads, question.namespace)
@@ -285,6 +284,7 @@ def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
     at_home = pods_of_one_node(cluster, groups, volumes)
     work = read_work(objects, question.namespace, at_home)
     bound = bound_pods(objects, question.namespace, volumes) | at_home
+    evidence = read_evidence(objects, question.namespace, bound)
     return PreparedCluster(
         objects=objects,
         cluster=cluster,
