@@ -23,6 +23,11 @@ _PERCENT: Final = re.compile("([0-9]{1,3})%")
 _ALL_PERCENT: Final = 100
 _SEE_READY: Final = "see that all its pods are ready"
 _LET_ONE_SELECT: Final = "let only one of them select the pods"
+_UNCOUNTED: Final = ", and the disruption controller cannot count them (SyncFailed)"
+_LET_COUNT: Final = (
+    "change it to minAvailable with a number, or let it select no pods of owners without a scale, such as a RayCluster, a Job "
+    "or a DaemonSet"
+)
 _SEE_READY_OR_ADD: Final = f"{_SEE_READY}, or add a replica"
 """The fixes for budgets that allow no eviction now: one more pod is one more that `maxUnavailable` expects."""
 RUN_TO_COMPLETION: Final = frozenset({"Never", "OnFailure"})
@@ -361,14 +366,15 @@ def _budgets(
         number = sum(budget.covers(pod) for members in pods.values() for pod in members)
         status = mapping_at(source.document, "status")
         now = status.get("disruptionsAllowed")
+        is_counted = not (_needs_scale(spec) and _has_failed(status))
         yield msgspec.structs.replace(
             budget,
             pods=number,
             has_maximum="maxUnavailable" in spec,
-            allowed=_allowed(spec, number),
-            limit=_limit_text(spec, number),
+            allowed=_allowed(spec, number) if is_counted else 0,
+            limit=f"{_limit_text(spec, number)}{'' if is_counted else _UNCOUNTED}",
             selects=_selector_text(mapping_at(spec, "selector")),
-            never_fix=_never_fix(spec),
+            never_fix=_never_fix(spec) if is_counted else _LET_COUNT,
             now_fix=_SEE_READY if "maxUnavailable" in spec else _SEE_READY_OR_ADD,
             now=now if isinstance(now, int) and not isinstance(now, bool) else None,
             frees_unready=spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
@@ -380,6 +386,19 @@ def _meets_its_limit(status: Mapping[str, Any]) -> bool:
     """Return True if a budget has as many healthy pods as its limit requires, so that others may go."""
     current, desired = status.get("currentHealthy"), status.get("desiredHealthy")
     return isinstance(current, int) and isinstance(desired, int) and current >= desired > 0
+
+
+def _needs_scale(spec: Mapping[str, Any]) -> bool:
+    """Return True if the disruption controller asks the owners of a budget's pods for their number."""
+    return "maxUnavailable" in spec or isinstance(spec.get("minAvailable"), str)
+
+
+def _has_failed(status: Mapping[str, Any]) -> bool:
+    """Return True if the disruption controller could not count the pods of a budget, and lets none go until it can."""
+    return any(
+        (entry.get("type"), entry.get("reason")) == ("DisruptionAllowed", "SyncFailed")
+        for entry in map(mapping_at, list_at(status, "conditions"))
+    )
 
 
 def _allowed(spec: Mapping[str, Any], number: int) -> int:

@@ -53,6 +53,28 @@ def test_a_held_node_says_which_limit_holds_it(
     assert {fix} == {entry["fix"] for entry in plan["held"] if entry["object"] == "Node//h-0"}
 
 
+@pytest.mark.parametrize(
+    ("limits", "is_held"),
+    [({"maxUnavailable": 1}, True), ({"minAvailable": "50%"}, True), ({"minAvailable": 1}, False)],
+)
+def test_a_budget_of_pods_that_the_disruption_controller_cannot_count_holds_their_nodes(
+    tmp_path: Path, limits: dict[str, Any], *, is_held: bool
+) -> None:
+    """A RayCluster has no scale, so a budget of its pods lets none go for ever."""
+    condition = {"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed"}
+    status = {"disruptionsAllowed": 0, "conditions": [condition]}
+
+    plan = planned(tmp_path, fleet(**limits, status=status))
+
+    held = {entry["object"]: entry for entry in plan["held"] if entry["object"] == "Node//h-0"}
+    assert is_held is bool(held)
+    for entry in held.values():
+        assert entry["reason"].endswith(
+            "and the disruption controller cannot count them (SyncFailed)"
+        )
+        assert entry["fix"].startswith("change it to minAvailable with a number, ")
+
+
 def test_a_wave_names_the_budgets_that_allow_no_eviction_today(tmp_path: Path) -> None:
     plan = planned(tmp_path, fleet(**EXHAUSTED))
 
