@@ -10,7 +10,7 @@ import msgspec
 from findings.text import count_text, join_names
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import Disruptions, RunningPod
-from migration.cluster.volumes import read_evidence_with_volumes
+from migration.cluster.volumes import read_evidence_with_pinned_pods
 
 
 class DrainStop(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ def find_drain_stops(
         namespace: The namespace for objects that name none.
         nodes: The nodes.
     """
-    evidence = read_evidence_with_volumes(objects, namespace)
+    evidence = read_evidence_with_pinned_pods(objects, namespace)
     never: dict[Disruptions, list[RunningPod]] = {}
     at_the_moment: dict[Disruptions, list[RunningPod]] = {}
     for node in sorted(nodes):
@@ -63,7 +63,7 @@ def find_drain_stops(
 
 
 def _key(budget: Disruptions) -> tuple[str, str, tuple[str, ...], str]:
-    return budget.namespace, budget.name, budget.others, budget.bound_to
+    return budget.namespace, budget.name, budget.others, budget.pinned_to
 
 
 def _stop(budget: Disruptions, pods: Sequence[RunningPod], *, never: bool) -> DrainStop:

@@ -78,9 +78,9 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
         never_fix: The changes with which it lets a pod go if it never does.
         now_fix: The changes with which it lets a pod go if it only does not at this moment.
         others: Namespace and name of other budgets with a pod in common, which lets no such pod go.
-        bound_to: The node of more pods than it lets go at once that wait for that node once they are evicted; empty
+        pinned_to: The node of more pods than it lets go at once that wait for that node once they are evicted; empty
             for none.
-        bound: The number of these pods.
+        pinned: The number of these pods.
         frees_unready: It lets pods that are not ready go at any time.
     """
 
@@ -96,8 +96,8 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
     never_fix: str = ""
     now_fix: str = ""
     others: tuple[str, ...] = ()
-    bound_to: str = ""
-    bound: int = 0
+    pinned_to: str = ""
+    pinned: int = 0
     frees_unready: bool = False
 
     @property
@@ -106,20 +106,23 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.others:
             names = join_names([f"{self.namespace}/{self.name}", *self.others])
             return f"PodDisruptionBudgets {names} allow no eviction {{}}: the API server evicts no pod that two of them select"
-        if self.bound_to:
-            return f"{self._title} lets {self.allowed} {self._of_bound_pods}: {self.limit}"
+        if self.pinned_to:
+            return f"{self._title} lets {self.allowed} {self._of_pinned_pods}: {self.limit}"
         return f"{self._title} never allows the eviction {{}}: {self.limit}"
 
     @property
     def now_text(self) -> str:
         """The text about pods that it does not let go at this moment, with a place for them."""
-        if self.bound_to:
-            return f"{self._title} lets {self.now} {self._of_bound_pods}: disruptionsAllowed {self.now} now, {self.limit}"
+        if self.pinned_to:
+            return f"{self._title} lets {self.now} {self._of_pinned_pods}: disruptionsAllowed {self.now} now, {self.limit}"
         return f"{self._title} allows no eviction {{}} now: disruptionsAllowed 0, {self.limit}"
 
     @property
-    def _of_bound_pods(self) -> str:
-        return f"of {self.bound} pods go that their volumes bind to {self.bound_to}, and evicted ones wait until that is back"
+    def _of_pinned_pods(self) -> str:
+        return (
+            f"of {self.pinned} pods go that only {self.pinned_to} takes (by a volume or node selector), and evicted ones wait "
+            "until that is back"
+        )
 
     @property
     def _title(self) -> str:
@@ -135,7 +138,7 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
         """Return True if the eviction of a pod counts against the budget."""
         return self.covers(pod) and (pod.is_ready or not self.frees_unready)
 
-    def with_bound(self, node: str, number: int) -> "Disruptions":
+    def with_pinned(self, node: str, number: int) -> "Disruptions":
         """Return the budget with more pods than it lets go at once that wait for their node once they are evicted.
 
         Args:
@@ -148,7 +151,7 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
             if self.has_maximum
             else f"lower minAvailable to {self.pods - number} {until}"
         )
-        return msgspec.structs.replace(self, bound_to=node, bound=number, never_fix=fix)
+        return msgspec.structs.replace(self, pinned_to=node, pinned=number, never_fix=fix)
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,12 +161,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pods: The pods by node.
-        bound: Namespace and name of the pods that their volumes bind to their node, so that they wait for it.
+        pinned: Namespace and name of the pods that no node but theirs takes, so that they wait for it.
     """
 
     pods: Mapping[str, tuple[RunningPod, ...]]
     budgets: tuple[Disruptions, ...]
-    bound: Collection[tuple[str, str]] = frozenset()
+    pinned: Collection[tuple[str, str]] = frozenset()
 
     def leaving(self, node: str) -> list[RunningPod]:
         """Return the pods that a drain evicts."""
@@ -172,7 +175,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     def blocking_budgets(self, node: str) -> Iterator[tuple[Disruptions, tuple[RunningPod, ...]]]:
         """Yield the budgets that never allow the eviction of pods of a node, with these pods.
 
-        Pods that are bound to the node count together: none of them runs before the drain is done.
+        Pods that are pinned to the node count together: none of them runs before the drain is done.
         """
         shared: dict[Disruptions, list[RunningPod]] = {}
         alone: dict[Disruptions, list[RunningPod]] = {}
@@ -188,31 +191,31 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
             elif first.allowed < 1 and first.holds(pod):
                 alone.setdefault(first, []).append(pod)
         yield from ((budget, tuple(pods)) for budget, pods in (*alone.items(), *shared.items()))
-        for budget, bound in self._bound_pods(node):
-            if 0 < budget.allowed < len(bound):
-                yield budget.with_bound(node, len(bound)), bound
+        for budget, pinned in self._pinned_pods(node):
+            if 0 < budget.allowed < len(pinned):
+                yield budget.with_pinned(node, len(pinned)), pinned
 
     def exhausted_budgets(self, node: str) -> Iterator[tuple[Disruptions, tuple[RunningPod, ...]]]:
         """Yield the other budgets that allow no eviction of pods of a node at this moment, with these pods.
 
-        Of pods that are bound to the node, they have to allow as many evictions as pods are ready.
+        Of pods that are pinned to the node, they have to allow as many evictions as pods are ready.
         """
         exhausted: dict[Disruptions, list[RunningPod]] = {}
         for pod, (budget, *others) in self._guarded(node):
             if not others and budget.now == 0 and budget.allowed > 0 and budget.holds(pod):
                 exhausted.setdefault(budget, []).append(pod)
         yield from ((budget, tuple(pods)) for budget, pods in exhausted.items())
-        for budget, bound in self._bound_pods(node):
-            ready = sum(pod.is_ready and not pod.is_unguarded for pod in bound)
-            if budget.now and budget.now < ready and len(bound) <= budget.allowed:
-                yield budget.with_bound(node, len(bound)), bound
+        for budget, pinned in self._pinned_pods(node):
+            ready = sum(pod.is_ready and not pod.is_unguarded for pod in pinned)
+            if budget.now and budget.now < ready and len(pinned) <= budget.allowed:
+                yield budget.with_pinned(node, len(pinned)), pinned
 
-    def _bound_pods(self, node: str) -> Iterator[tuple[Disruptions, tuple[RunningPod, ...]]]:
-        """Yield the budgets that make pods of a node wait that are bound to it, with these pods.
+    def _pinned_pods(self, node: str) -> Iterator[tuple[Disruptions, tuple[RunningPod, ...]]]:
+        """Yield the budgets that make pods of a node wait that are pinned to it, with these pods.
 
         One that is not ready is as little available as one that waits for its node.
         """
-        pods = [pod for pod in self.leaving(node) if (pod.namespace, pod.name) in self.bound]
+        pods = [pod for pod in self.leaving(node) if (pod.namespace, pod.name) in self.pinned]
         for budget in self.budgets if pods else ():
             own = tuple(filter(budget.covers, pods))
             if any(budget.holds(pod) and not pod.is_unguarded for pod in own):
@@ -236,14 +239,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 def read_evidence(
     objects: Sequence[SourceObject],
     namespace: str,
-    bound: Collection[tuple[str, str]] = frozenset(),
+    pinned: Collection[tuple[str, str]] = frozenset(),
 ) -> Evidence:
     """Read the evidence of objects.
 
     Args:
         objects: The cluster's objects.
         namespace: The namespace for objects that name none.
-        bound: Namespace and name of the pods that their volumes bind to their node.
+        pinned: Namespace and name of the pods that no node but theirs takes.
     """
     pods: dict[str, list[RunningPod]] = {}
     for source in objects:
@@ -256,7 +259,7 @@ def read_evidence(
         for node, members in sorted(pods.items())
     }
     budgets = tuple(_budgets(objects, by_node, namespace))
-    return Evidence(pods=by_node, budgets=budgets, bound=bound)
+    return Evidence(pods=by_node, budgets=budgets, pinned=pinned)
 
 
 def cluster_uid(objects: Iterable[SourceObject]) -> str:

@@ -32,6 +32,7 @@ from migration.cluster.evidence import (
 )
 
 HOSTNAME: Final = "kubernetes.io/hostname"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _NAME_FIELD: Final = "metadata.name"
 _MAX_TERMS: Final = 64
 """Terms of a pod's node affinity. Those of its volumes are multiplied, and a further volume than that is not looked at."""
@@ -75,6 +76,19 @@ class Volumes:
             return True
         selector = _selector(spec)
         return selector is not None and len(self._nodes.matching(selector)) <= 1
+
+    def is_pinned(self, namespace: str, spec: Mapping[str, Any]) -> bool:
+        """Return True if one node alone takes a pod, by its volumes and its node selector and affinity.
+
+        Args:
+            namespace: The pod's namespace.
+            spec: The pod's spec.
+        """
+        if any(self.is_of_one_node(namespace, claim) for claim in claim_names(spec)):
+            return True
+        selectors = (*self.selectors(namespace, spec), *_selectors_of_pod(spec))
+        places = [self._nodes.matching(selector) for selector in selectors]
+        return bool(places) and len(frozenset.intersection(*places)) == 1
 
     def selector(self, namespace: str, claim: str) -> NodeSelector | None:
         """Return the nodes of the volume of a PersistentVolumeClaim; None if all reach it, or none that is known does."""
@@ -121,24 +135,48 @@ def bound_pods(
     """
     return frozenset(
         (place, source.name)
-        for source in objects
-        if (source.api_version, source.kind) == ("v1", "Pod")
-        and (spec := mapping_at(source.document, "spec")).get("restartPolicy")
-        not in RUN_TO_COMPLETION
-        and (place := source.namespace or namespace)
-        and any(volumes.is_of_one_node(place, claim) for claim in claim_names(spec))
+        for source, place, spec in _running_on(objects, namespace)
+        if any(volumes.is_of_one_node(place, claim) for claim in claim_names(spec))
     )
 
 
-def read_evidence_with_volumes(objects: Sequence[SourceObject], namespace: str) -> Evidence:
-    """Read the evidence of objects with the pods that a PersistentVolume of one node binds to it.
+def pinned_pods(
+    objects: Sequence[SourceObject], namespace: str, volumes: Volumes
+) -> frozenset[tuple[str, str]]:
+    """Return namespace and name of the pods that run until they are ended, and that one node alone takes.
+
+    Args:
+        objects: The cluster's objects.
+        namespace: The namespace for objects that name none.
+        volumes: The cluster's volumes.
+    """
+    return frozenset(
+        (place, source.name)
+        for source, place, spec in _running_on(objects, namespace)
+        if volumes.is_pinned(place, spec)
+    )
+
+
+def read_evidence_with_pinned_pods(objects: Sequence[SourceObject], namespace: str) -> Evidence:
+    """Read the evidence of objects with the pods that one node alone takes.
 
     Args:
         objects: The cluster's objects.
         namespace: The namespace for objects that name none.
     """
     volumes = Volumes(objects, namespace)
-    return read_evidence(objects, namespace, bound_pods(objects, namespace, volumes))
+    return read_evidence(objects, namespace, pinned_pods(objects, namespace, volumes))
+
+
+def _running_on(
+    objects: Iterable[SourceObject], namespace: str
+) -> Iterator[tuple[SourceObject, str, Mapping[str, Any]]]:
+    """Yield the pods that run until they are ended, each with its namespace and its spec."""
+    for source in objects:
+        if (source.api_version, source.kind) == ("v1", "Pod"):
+            spec = mapping_at(source.document, "spec")
+            if spec.get("restartPolicy") not in RUN_TO_COMPLETION:
+                yield source, source.namespace or namespace, spec
 
 
 def on_reachable_nodes(pod: Pod, selectors: Iterable[NodeSelector]) -> Pod:
@@ -185,8 +223,24 @@ def _joined(first: _Requirements, second: _Requirements) -> _Requirements:
 def _selector(spec: Mapping[str, Any]) -> NodeSelector | None:
     """Return the nodes that reach a volume, none for a faulty selector; None if all nodes do."""
     document = mapping_at(spec, "nodeAffinity").get("required")
-    if document is None:
-        return None
+    return None if document is None else _read_selector(document)
+
+
+def _selectors_of_pod(spec: Mapping[str, Any]) -> Iterator[NodeSelector]:
+    """Yield the nodes that a pod selects by their labels, and those that its affinity requires."""
+    requirements = tuple(
+        NodeSelectorRequirement(key=key, operator="In", values=(value,))
+        for key, value in text_map(spec, "nodeSelector").items()
+    )
+    if requirements:
+        yield NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=requirements),))
+    document = mapping_at(spec, "affinity", "nodeAffinity").get(_REQUIRED)
+    if document is not None:
+        yield _read_selector(document)
+
+
+def _read_selector(document: object) -> NodeSelector:
+    """Return a node selector; one that matches nothing for a faulty one."""
     selector = decode_view(document, NodeSelector)
     if not isinstance(selector, NodeSelector):
         return NodeSelector()

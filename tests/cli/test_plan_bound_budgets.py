@@ -20,8 +20,8 @@ from testing.plan import planned
 NODES: Final = ("gpu-0", "gpu-1", "gpu-2")
 LOCAL: Final[Mapping[str, Any]] = {"local": {"path": "/disk"}}
 HELD: Final = (
-    "PodDisruptionBudget team/budget lets 1 of 2 pods go that their volumes bind to gpu-0, and evicted ones wait until that "
-    "is back: "
+    "PodDisruptionBudget team/budget lets 1 of 2 pods go that only gpu-0 takes (by a volume or node selector), and evicted ones "
+    "wait until that is back: "
 )
 UNTIL: Final = "until gpu-0 is switched"
 LET_GO: Final = "no PodDisruptionBudget holds its drain"
@@ -142,6 +142,49 @@ def test_a_volume_of_a_zone_with_one_node_for_its_pods_counts(tmp_path: Path) ->
 
     (reason,) = [entry["reason"] for entry in plan["held"] if entry["object"] == "Node//gpu-0"]
     assert f"{HELD}maxUnavailable 1 of its 2 pods" == reason
+
+
+HOST: Final = "kubernetes.io/hostname"
+
+
+def required(key: str, *values: str) -> dict[str, Any]:
+    """The affinity of a pod to the nodes with a label."""
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [*values]}]}
+    selector = {"nodeSelectorTerms": [term]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_held"),
+    [
+        ({"nodeSelector": {HOST: "gpu-0"}}, True),
+        ({"affinity": required(HOST, "gpu-0")}, True),
+        ({"nodeSelector": {ZONE: "a"}}, True),
+        ({"nodeSelector": {ZONE: "a"}, "affinity": required(ZONE, "a", "b")}, True),
+        ({"affinity": required(ZONE, "a", "b")}, False),
+        ({"nodeSelector": {HOST: "gpu-0"}, "restartPolicy": "Never"}, False),
+        ({}, False),
+    ],
+    ids=[
+        *("a name", "an affinity to a name", "the only node of a zone", "of two zones and one"),
+        *("of two zones", "to its end", "any node"),
+    ],
+)
+def test_pods_that_select_their_node_count_as_well(
+    tmp_path: Path, spec: dict[str, Any], *, is_held: bool
+) -> None:
+    pods = workload("web", {"cpu": "1"}, ["gpu-0"] * 2, **spec)
+    objects = cluster(*pods, budget(maxUnavailable=1), zones="abb")
+    for node in objects[: len(NODES)]:
+        node["metadata"]["labels"][HOST] = node["metadata"]["name"]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+    _, text = asked(tmp_path, objects, "--node", "gpu-0", "--budgets")
+
+    held = [entry["reason"] for entry in plan["held"] if entry["object"] == "Node//gpu-0"]
+    reason = f"{HELD}maxUnavailable 1 of its 2 pods"
+    assert [reason] * is_held == held
+    assert is_held is (reason in text)
 
 
 UNREADY: Final = {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}

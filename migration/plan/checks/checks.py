@@ -19,7 +19,7 @@ from migration.cluster.evidence import (
     text_map,
 )
 from migration.cluster.unread_templates import CREATED_AGAIN
-from migration.cluster.volumes import read_evidence_with_volumes
+from migration.cluster.volumes import read_evidence_with_pinned_pods
 from migration.cluster.workloads import Workload, group_workloads
 from migration.plan.checks.hami_register import left_register
 from migration.plan.facts.ready_pods import (
@@ -137,7 +137,7 @@ def view_cluster(
         by_key=by_key,
         devices=_devices(objects),
         groups={group.key.reference: group for group in group_workloads(objects, namespace)},
-        evidence=read_evidence_with_volumes(objects, namespace),
+        evidence=read_evidence_with_pinned_pods(objects, namespace),
         unreadable=frozenset(unreadable),
         work=read_work(objects, namespace),
     )

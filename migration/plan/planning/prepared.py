@@ -27,7 +27,7 @@ from migration.cluster.autoscalers import Autoscaler, find_autoscalers
 from migration.cluster.evidence import Evidence, is_ready, mapping_at, read_evidence
 from migration.cluster.limit_ranges import LimitRangeFault, find_rejected_workloads
 from migration.cluster.node_devices import Source, doubled_nodes
-from migration.cluster.volumes import Volumes, bound_pods
+from migration.cluster.volumes import Volumes, bound_pods, pinned_pods
 from migration.cluster.workloads import Workload
 from migration.plan.facts.confirmed import Confirmation
 from migration.plan.facts.hami_cards import read_cards
@@ -284,7 +284,8 @@ def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
     at_home = pods_of_one_node(cluster, groups, volumes)
     work = read_work(objects, question.namespace, at_home)
     bound = bound_pods(objects, question.namespace, volumes) | at_home
-    evidence = read_evidence(objects, question.namespace, bound)
+    pinned = pinned_pods(objects, question.namespace, volumes) | at_home
+    evidence = read_evidence(objects, question.namespace, pinned)
     return PreparedCluster(
         objects=objects,
         cluster=cluster,
