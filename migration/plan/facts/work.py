@@ -18,8 +18,8 @@ from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import RUN_TO_COMPLETION, list_at, mapping_at, text_map
 from migration.cluster.volumes import Volumes, claim_names
+from migration.cluster.work_groups import Ending, group_of, is_hub_server, read_creators
 from migration.cluster.workloads import Workload
-from migration.plan.facts.groups import Ending, group_of, is_hub_server, read_creators
 from migration.plan.model.plan import RUN_OUT, PlannedWork
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"

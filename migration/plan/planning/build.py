@@ -22,6 +22,7 @@ from migration.assessment.gates import check_shares
 from migration.assessment.quota_conversion import ConvertedQuota
 from migration.cluster.evidence import cluster_uid, text_map
 from migration.cluster.node_devices import NodeDevices, Source, with_renamed
+from migration.cluster.workload_budgets import budgets_by_pod
 from migration.plan.facts.autoscalers import guard_annotations, pool_of, unready_label
 from migration.plan.facts.confirmed import read_releases
 from migration.plan.facts.device_plugins import (
@@ -59,7 +60,6 @@ from migration.plan.facts.vendors import (
     switch_labels,
     tensor_fusion_nodes,
 )
-from migration.plan.facts.workload_budgets import budgets_by_pod
 from migration.plan.model.plan import (
     ClusterIdentity,
     Held,

@@ -14,8 +14,8 @@ from findings.text import join_names
 from kube.api.workloads import DAEMON_SET
 from migration.cluster.evidence import Disruptions, mapping_at
 from migration.cluster.owners import controller
+from migration.cluster.workload_budgets import WorkloadBudgets, budgets_of
 from migration.cluster.workloads import Workload
-from migration.plan.facts.workload_budgets import WorkloadBudgets, budgets_of
 from migration.plan.model.plan import RESTARTED_KINDS, RUN_OUT, Wave
 from migration.plan.search.device_map import Course, WaveDetails
 
