@@ -148,6 +148,28 @@ def test_a_node_that_takes_no_pod_is_not_switched(
     assert f"no workload that moves may use it: {cause}" == held_objects(plan)["Node//b-0"]
 
 
+def test_a_node_that_only_running_pods_may_use_is_held_for_their_template(tmp_path: Path) -> None:
+    """The reason was that no workload may use it, though another webhook had let running pods in."""
+    nodes = [plugin_node(name) for name in ("a-0", "a-1", "b-0")]
+    nodes[2]["spec"] = {"taints": [{"key": GPU, "value": "present", "effect": "NoSchedule"}]}
+    owner, pod = workload("web", {GPU: "1"}, ["a-0"])
+    pod["spec"] = {**pod["spec"], "tolerations": [{"key": GPU, "operator": "Exists"}]}
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), owner, pod])
+
+    (held,) = (entry for entry in plan["held"] if entry["object"] == "Node//b-0")
+    assert held["reason"] == (
+        f"no workload that moves may use it by its template: untolerated taint {GPU}=present:NoSchedule; "
+        "running pods of Deployment/team/web may, with what something adds to them"
+    )
+    assert held["fix"].startswith("plan goes by templates: write into them what is added ")
+
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {tolerations: always}\n")
+    after = planned(tmp_path, [*nodes, namespace("team"), owner, pod], "--settings", settings)
+    assert "Node//b-0" not in held_objects(after)
+
+
 def test_a_node_that_a_tolerating_pod_may_use_is_switched(tmp_path: Path) -> None:
     nodes = [hami_node("h-0"), hami_node("h-1"), hami_node("h-2")]
     nodes[2]["spec"] = {"taints": [TAINT]}

@@ -30,10 +30,16 @@ from translation.vocabularies.nvidia import MIG_PREFIX
 
 _CORDON: Final = "node.kubernetes.io/unschedulable"
 _BARRED: Final = "no workload that moves may use it: {}"
+_BARRED_TEMPLATES: Final = "no workload that moves may use it by its template: {}; running pods of {} may, with what something adds to them"
 _LET_IN: Final = (
     "it stays with its device plugin until a workload may use it: let one select and tolerate it, or remove the taint; "
     "then plan again from a new snapshot"
 )
+_WRITE_DOWN: Final = (
+    "plan goes by templates: write into them what is added to running pods, or for tolerations of device keys set "
+    "translation.tolerations to always; then plan again from a new snapshot"
+)
+"""The fix where running pods may use a node, and their templates may not."""
 NO_USER: Final = "no pod with claims would use its devices"
 _LACKING: Final = "pods of {} keep device keys and would lack {}"
 _CAUSES: Final = 2
@@ -97,6 +103,11 @@ class EligibleNodes:
         rejection = node_rejection(pod, self._nodes[name]) if pod is not None else None
         return rejection.subject if rejection is not None else ""
 
+    def takes_running(self, workload: AssessedWorkload, name: str) -> bool:
+        """Return True if a node takes a running pod of a workload, its template aside."""
+        running = (self._pods[key] for key in workload.members & self._pods.keys())
+        return any(name in self.taking_pod(without_node(pod)) for pod in running)
+
     def pod_of(self, workload: AssessedWorkload) -> Pod | None:
         """Return a pod of a workload without a node: that of its template, or one that runs."""
         single = msgspec.structs.replace(workload, pods=1)
@@ -149,6 +160,10 @@ class UsableNodes:
     def rejection(self, workload: AssessedWorkload, name: str) -> str:
         """Return the reason that a node does not take the pods of a workload; empty if it does."""
         return self._eligible.rejection(workload, name)
+
+    def takes_running(self, workload: AssessedWorkload, name: str) -> bool:
+        """Return True if a node takes a running pod of a workload, its template aside."""
+        return self._eligible.takes_running(workload, name)
 
     def waiting_pods(self, state: ClusterState) -> dict[str, frozenset[str]]:
         """Return the pods that wait for claims, as `Pod/namespace/name`, each with the nodes that may serve these."""
@@ -346,7 +361,14 @@ def held_barred(
         if kept_out and name not in open_nodes and name not in used:
             causes = dict.fromkeys(usable.rejection(workload, name) for workload in kept_out)
             text = "; ".join(sorted(causes)[:_CAUSES])
-            yield Held(object=f"Node//{name}", reason=_BARRED.format(text), fix=_LET_IN)
+            reason, fix = _BARRED.format(text), _LET_IN
+            if running := [
+                workload.key.reference
+                for workload in kept_out
+                if usable.takes_running(workload, name)
+            ]:
+                reason, fix = _BARRED_TEMPLATES.format(text, join_names(running)), _WRITE_DOWN
+            yield Held(object=f"Node//{name}", reason=reason, fix=fix)
 
 
 def vain_reasons(
