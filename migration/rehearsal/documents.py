@@ -155,7 +155,7 @@ def workload(
         labels |= dict([ENDS_LABEL])
     else:
         # A name may be longer than a label's value.
-        value = hashlib.sha256(f"{kind}/{name}".encode()).hexdigest()[:16]
+        value = _digest(f"{kind}/{name}")
         labels[SELECTOR] = value
         fields["selector"] = {"matchLabels": {SELECTOR: value}}
     if kind == STATEFUL_SET:
@@ -262,6 +262,15 @@ def on_host(hostnames: Sequence[str]) -> dict[str, Any]:
     """Return the selector of the nodes with some values of the label `kubernetes.io/hostname`."""
     expression = {"key": HOSTNAME, "operator": "In", "values": [*hostnames]}
     return {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+
+
+def volume_name(namespace: str, claim: str) -> str:
+    """Return the name of a PersistentVolume for a claim that has none, however long the names of both are."""
+    return f"rehearsed-{_digest(f'{namespace}/{claim}')}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def bound_claim(

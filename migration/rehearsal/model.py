@@ -133,9 +133,9 @@ class RehearsalAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
     @property
     def stopped(self) -> tuple[ScriptRun, ...]:
-        """Return the runs that failed, without those of scripts that a later run has brought to their end."""
-        done = {run.script for run in self.scripts if not run.status}
-        return tuple(run for run in self.scripts if run.script not in done)
+        """Return the last run of each script that failed in it."""
+        last_runs = {run.script: run for run in self.scripts}
+        return tuple(run for run in last_runs.values() if run.status)
 
     @property
     def is_good(self) -> bool:

@@ -23,6 +23,7 @@ from migration.rehearsal.documents import (
     claim_prefixes,
     on_host,
     ordinals,
+    volume_name,
     with_claims,
     workload,
 )
@@ -129,7 +130,7 @@ class RehearsedWorkloads:
             selector = self._selector_of_claim(namespace, claim, ())
             selectors.setdefault(claim, selector or EVERY_HOST)
         for claim, selector in sorted(selectors.items()):
-            volume = self._known_volumes.name(namespace, claim) or f"rehearsed-{namespace}-{claim}"
+            volume = self._known_volumes.name(namespace, claim) or volume_name(namespace, claim)
             self._selectors[namespace, claim] = selector
             self.volumes += bound_claim(namespace, claim, volume, selector)
         return with_claims(created, document, selectors)

@@ -121,8 +121,9 @@ def test_no_pod_of_a_stateful_set_waits_for_a_volume_that_is_not_there(tmp_path:
         written(tmp_path, [*nodes, *index(3, ["gpu-0", "gpu-1"], 1)]), tmp_path / "plan"
     )
 
-    volumes: dict[str, list[str]] = {f"rehearsed-team-data-index-{number}": [] for number in (1, 2)}
-    assert {"disk-0": ["gpu-0"], **volumes} == hosts(rehearsal)
+    own, *volumes = hosts(rehearsal).items()
+    assert ("disk-0", ["gpu-0"]) == own
+    assert [[], []] == [nodes for _, nodes in volumes]
     assert 3 == len(names(rehearsal, "PersistentVolumeClaim"))
 
 
@@ -171,6 +172,29 @@ def test_a_volume_is_of_one_node_only(tmp_path: Path) -> None:
     assert {"disk": ["gpu-0"]} == hosts(rehearsal)
     (text,) = rehearsal.left_out
     assert text.startswith("Deployment/team/web-1: its PersistentVolumes")
+
+
+def test_volumes_have_names_that_the_api_server_takes(tmp_path: Path) -> None:
+    """Names of a namespace and a claim were too long together, or those of another namespace and claim."""
+    objects = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+    for place, own in (("n" * 63, "c" * 200), ("team", "own-data"), ("team-own", "data")):
+        owner, pod = workload("web", WHOLE, ["gpu-0"], kind="StatefulSet", namespace=place)
+        template = {"metadata": {"name": own}, "spec": {}}
+        owner["spec"] |= {"replicas": 2, "volumeClaimTemplates": [template]}
+        claim, disk = f"{own}-web-0", f"disk-{len(objects)}"
+        volume = {"name": "own", "persistentVolumeClaim": {"claimName": claim}}
+        pod["spec"] = {**pod["spec"], "volumes": [volume]}
+        objects += [
+            *(owner, pod),
+            api_object("PersistentVolumeClaim", claim, place, spec={"volumeName": disk}),
+            api_object("PersistentVolume", disk, spec={"local": {"path": "/d"}}),
+        ]
+
+    rehearsal = rehearsal_of(written(tmp_path, objects), tmp_path / "plan")
+
+    volumes = names(rehearsal, "PersistentVolume")
+    assert 6 == len(set(volumes)) == len(volumes)
+    assert max(map(len, volumes)) <= 253
 
 
 # --- stops that are known before anything is started --------------------------------------------------
@@ -249,21 +273,40 @@ def test_workloads_of_unknown_kinds_are_named_with_what_follows(tmp_path: Path) 
 
 
 def test_a_script_that_a_later_run_has_finished_did_not_stop() -> None:
-    runs = [
-        ScriptRun(script="prepare.sh", seconds=1, status=1, output="commit it"),
-        ScriptRun(script="prepare.sh", seconds=1, status=0),
-    ]
-    answer = RehearsalAnswer(
+    answer = answer_of(1, 0)
+
+    assert "stopped" not in format_rehearsal(answer, 100)
+    assert "Stopped at" not in format_rehearsal_page(answer)
+
+
+def test_a_script_that_stopped_twice_is_named_once_with_its_last_output() -> None:
+    """Its first run had stopped only for a commit."""
+    answer = answer_of(1, 2)
+
+    text, page = format_rehearsal(answer, 100), format_rehearsal_page(answer)
+
+    assert 1 == text.count("stopped")
+    assert "prepare.sh ended with status 2" in text
+    assert 1 == page.count("Stopped at")
+    assert "output of run 1" in page
+    assert "output of run 0" not in text + page
+
+
+def answer_of(*statuses: int) -> RehearsalAnswer:
+    """An answer with runs of one script that ended so."""
+    return RehearsalAnswer(
         waves=0,
         waves_done=0,
         nodes=1,
         pods=0,
         waiting_pods=0,
         seconds=2,
-        scripts=tuple(runs),
+        scripts=tuple(
+            ScriptRun(
+                script="prepare.sh", seconds=1, status=status, output=f"output of run {number}"
+            )
+            for number, status in enumerate(statuses)
+        ),
         findings=(),
         not_rehearsed=(),
     )
-
-    assert "stopped" not in format_rehearsal(answer, 100)
-    assert "Stopped at" not in format_rehearsal_page(answer)

@@ -46,9 +46,9 @@ def _verdicts(answer: RehearsalAnswer) -> Iterator[Child]:
         yield badge("every wave was done, and no rule was broken", "good")
         return
     yield badge(f"{answer.waves_done} of {count_text(answer.waves, 'wave')} done", "bad")
-    for script in dict.fromkeys(run.script for run in answer.stopped):
+    for run in answer.stopped:
         yield " "
-        yield badge(f"{script} stopped", "bad")
+        yield badge(f"{run.script} stopped", "bad")
     if answer.findings:
         yield " "
         yield badge(f"{count_text(len(answer.findings), 'rule')} broken", "bad")
