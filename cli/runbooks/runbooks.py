@@ -174,17 +174,7 @@ def _readme_waves(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
     yield "A node with pods that end is cordoned at its turn. Those with pods that never end come last: they wait for the Jobs of"
     yield "the waves before them, and no other node waits behind them. They are cordoned together, when the first is asked about."
     yield ""
-    yield "Free devices are those of device plugins, for pods with device keys, and those of DRA drivers, for pods"
-    yield "with claims; pods whose resource names a DeviceClass maps use both."
-    yield from _readme_out_of_service(plan)
-    yield ""
-    yield losses_text(plan)
-    yield ""
-    yield "Workloads are those that get claims with a wave, and those with pods on its nodes that Kubernetes serves by their keys."
-    yield "`verify.sh` waits for others with evicted pods, too: `evictedWorkloads` in `plan.yaml`."
-    yield "Leaving pods are those with devices on the nodes of a wave: evicted ones, and others that a script waits for or asks"
-    yield "about, that a person deletes first, or that a DaemonSet creates again there. `plan.html` has their workloads."
-    yield from evicted_again_lines(plan)
+    yield from _readme_columns(plan)
     yield ""
     yield "| wave | nodes | namespaces | workloads | leaving pods | evicted of them | free for keys | free for claims |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
@@ -201,6 +191,23 @@ def _readme_waves(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
         )
         yield f"| {' | '.join(map(_cell, cells))} |"
     yield from _readme_kinds(plan)
+
+
+def _readme_columns(plan: Plan) -> Iterator[str]:
+    """Yield the meaning of the columns of the waves."""
+    yield "Free devices are those of device plugins, for pods with device keys, and those of DRA drivers, for pods"
+    yield "with claims; pods whose resource names a DeviceClass maps use both. A node with pods whose devices are not known,"
+    yield "since they would be rejected or nothing here translates them, takes no other pods, and counts in neither."
+    yield from _readme_out_of_service(plan)
+    yield ""
+    yield losses_text(plan)
+    yield ""
+    yield "Workloads are those that get claims with a wave, and those with pods on its nodes that Kubernetes serves by their keys."
+    yield "Those whose pods run to their end count, too, and these pods keep their keys: pods that are created later get claims."
+    yield "`verify.sh` waits for others with evicted pods, too: `evictedWorkloads` in `plan.yaml`."
+    yield "Leaving pods are those with devices on the nodes of a wave: evicted ones, and others that a script waits for or asks"
+    yield "about, that a person deletes first, or that a DaemonSet creates again there. `plan.html` has their workloads."
+    yield from evicted_again_lines(plan)
 
 
 def _readme_out_of_service(plan: Plan) -> Iterator[str]:
@@ -420,8 +427,6 @@ def _effect(plan: Plan) -> str:
 
 def _preflight(wave: Wave, last: int, verify: str) -> Iterator[str]:
     yield head(f"Wave {wave.wave} of {last}, before it: checks, and changes nothing.")
-    for note in wave.notes:
-        yield comment(f"Note: {note}")
     if wave.wave > 1:
         yield f'\n{verify} --wave "$here/../wave-{wave.wave - 1}"'
     yield f'{verify} --wave "$here" --before'
@@ -442,8 +447,7 @@ def _switch(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
     namespaces = count_text(len(wave.opted_in), "namespace")
     parts = [*([nodes] if wave.nodes else []), *([namespaces] if wave.opted_in else [])]
     yield head(f"Wave {wave.wave} of {last}: {', then '.join(parts)}.")
-    for note in wave.notes:
-        yield comment(f"Note: {note}")
+    yield from (comment(f"Note: {note}") for note in wave.notes)
     yield from drained_lines(wave, is_switch=True)
     yield from part_lines(switch_parts(plan, wave, verify))
     yield _print(f"wave {wave.wave} is switched; next: %q", "$here/verify.sh")
@@ -451,8 +455,7 @@ def _switch(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
 
 def _rollback(plan: Plan, wave: Wave, last: int) -> Iterator[str]:
     yield head(f"Wave {wave.wave} of {last}, taken back. Later waves are taken back first.")
-    for note in wave.notes:
-        yield comment(f"Note: {note}")
+    yield from (comment(f"Note: {note}") for note in wave.notes)
     yield from drained_lines(wave, is_switch=False)
     yield from lasting_lines(plan, wave)
     yield from planned_lines(plan, wave)

@@ -76,11 +76,24 @@ def test_pods_of_a_daemon_set_that_would_wait_couple_waves(tmp_path: Path) -> No
     assert waiting in reasons(plan)[1]
     assert "until wave 3" in reasons(plan)[1]
     assert "no place to pause after it" in result.stdout
-    assert f"# Note: {PAUSE}" in script(tmp_path, "preflight")
+    assert 1 == script(tmp_path, "preflight").count(PAUSE)
+    assert f"# Note: {PAUSE}" in script(tmp_path, "switch")
     page = (tmp_path / "plan" / "README.md").read_text()
     assert PAUSE in page
     assert "Do waves 1 to 3 in one sitting: " in page
     assert "Workloads are those that get claims with a wave" in page
+
+
+def test_the_readme_says_what_its_numbers_count(tmp_path: Path) -> None:
+    """It counted pods that run out among the workloads that get claims, and no node of unknown devices as free."""
+    names = ["hami-0", "hami-1", "hami-2"]
+    web, job = workload("web", SHARE, ["hami-0"]), running_job("train", SHARE, ["hami-1"])
+
+    call(tmp_path, [*map(hami_node, names), namespace("team"), *web, *job], "--wave-nodes", 1)
+
+    page = " ".join((tmp_path / "plan" / "README.md").read_text().split())
+    assert "Those whose pods run to their end count, too, and these pods keep their keys: " in page
+    assert "A node with pods whose devices are not known, " in page
 
 
 def test_a_wave_that_ends_one_sitting_and_begins_another_is_inside_one(tmp_path: Path) -> None:
