@@ -176,7 +176,8 @@ def _fix(names: Sequence[str]) -> str:
         return _MOVE_FIRST
     text = join_names(names)
     of_nics = _renaming({name: POOL_PREFIX + name.partition("/")[2] for name in names})
-    ways = [f"if {text} stands for NICs, set {of_nics} beside translation.keep"]
+    stand = "stands" if len(names) == 1 else "stand"
+    ways = [f"if {text} {stand} for NICs, set {of_nics} beside translation.keep"]
     if all(name.startswith(DISCOVERY_PREFIX) for name in names):
         of_replicas = _renaming(dict.fromkeys(names, SHARED))
         ways.append(f"if for GPUs or parts of them, {of_replicas}, so that the whole node stays")

@@ -774,6 +774,20 @@ def test_a_node_whose_plugin_leaves_with_a_kept_name_in_use_is_held(
     assert not {"ts-0", "ts-1"} & {name for names, _ in waves(after) for name in names}
 
 
+def test_two_kept_names_of_a_node_stand_for_nics(tmp_path: Path) -> None:
+    """The fix said that both "stands" for them."""
+    second = f"{RENAMED}-b"
+    objects = [
+        *estate(RENAMED, **{second: "8", GPU: "2"}),
+        *workload("more", {second: "1"}, ["ts-0"]),
+    ]
+
+    plan = planned(tmp_path, objects, *settings(tmp_path, RENAMED, second))
+
+    (held,) = (entry for entry in plan["held"] if entry["object"] == "Node//ts-0")
+    assert f"if {RENAMED}, {second} stand for NICs, set " in held["fix"]
+
+
 @pytest.mark.parametrize(
     ("other", "keep"),
     [
