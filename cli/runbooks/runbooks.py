@@ -37,6 +37,7 @@ from migration.plan.facts.environment import in_repository, stopped_texts
 from migration.plan.facts.kept_away import returning_texts
 from migration.plan.facts.vendors import unmap_command
 from migration.plan.facts.work import describe_work
+from migration.plan.model.lowered_quotas import lowered_quotas
 from migration.plan.model.plan import Plan, Wave
 from migration.plan.search.unmovable import CORDONED
 
@@ -312,26 +313,19 @@ def _readme_quotas(plan: Plan) -> Iterator[str]:
 
 def _lowered_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     """Yield the lines of quotas for keys, with the way to lower them, for namespaces that have moved with a wave."""
-    moved = wave.namespaces
-    if wave.wave == plan.waves[-1].wave:
-        labelled = {name for entry in plan.waves for name in entry.opted_in}
-        moved += tuple(name for name in plan.early_quotas if name not in labelled)
-    for namespace in moved:
-        for file in plan.quotas.get(namespace, ()):
-            quota = plan.quota_lines.get(file)
-            if quota is None or not quota.doubled:
-                continue
-            patch = json.dumps({"spec": {"hard": dict.fromkeys(quota.doubled, "AMOUNT")}})
-            words = ("kubectl", "patch", "resourcequota", quota.name, f"--namespace={namespace}")
-            way = command(*words, "--type=merge", f"--patch={patch}")
-            is_there = in_repository(plan, "ResourceQuota", namespace, quota.name)
-            where = "in the repository" if is_there else f"with {way}"
-            # Effects have several parts, so each is a sentence.
-            effects = ". ".join(plan.quota_effects.get(file, ()))
-            yield (
-                f"ResourceQuota/{namespace}/{quota.name}: {effects}. Claims have lines of their own, so lower "
-                f"{', '.join(quota.doubled)} to what still counts in it once no rollback will follow, {where}"
-            )
+    for quota in lowered_quotas(plan, wave):
+        namespace, name, lines = quota.namespace, quota.lines.name, quota.lines.doubled
+        patch = json.dumps({"spec": {"hard": dict.fromkeys(lines, "AMOUNT")}})
+        words = ("kubectl", "patch", "resourcequota", name, f"--namespace={namespace}")
+        way = command(*words, "--type=merge", f"--patch={patch}")
+        is_there = in_repository(plan, "ResourceQuota", namespace, name)
+        where = "in the repository" if is_there else f"with {way}"
+        # Effects have several parts, so each is a sentence.
+        effects = ". ".join(plan.quota_effects.get(quota.file, ()))
+        yield (
+            f"{quota.reference}: {effects}. The added lines count these claims, so lower {', '.join(lines)} to what still "
+            f"counts in it once no rollback will follow (native pods, and those that no wave moves, go on to need it), {where}"
+        )
 
 
 def _readme_work(plan: Plan) -> Iterator[str]:

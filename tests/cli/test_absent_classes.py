@@ -27,7 +27,6 @@ HAMI: Final = "hami-core-gpu.project-hami.io"
 KEY: Final = f"requests.{GPU}"
 SHARES: Final = f"{HAMI}.deviceclass.resource.k8s.io/devices"
 NVIDIA: Final = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
-TOLD: Final = "Claims have lines of their own, so lower"
 
 
 def cluster(*more: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -142,13 +141,19 @@ def test_a_queue_has_no_class_that_is_nowhere(tmp_path: Path, target: str) -> No
     assert HAMI not in json.dumps(documents) + notes
 
 
-def test_a_line_that_counts_claims_is_not_lowered(tmp_path: Path) -> None:
-    """The next pods count on the line, too, so a lower one took GPUs from the team."""
+def test_a_line_that_counts_claims_is_lowered_to_what_native_pods_need(tmp_path: Path) -> None:
+    """A team had 5 GPUs instead of 3 for ever, and nobody was told; a line of 0 would take GPUs from it."""
     share = workload("share", SHARE, ["hami-0"], kind="StatefulSet")
     plan = planned(tmp_path, cluster(hami_node("hami-0"), hami_node("hami-1"), *share))
 
     assert {GPU: "gpu.nvidia.com"} == plan["mappedClasses"]
-    assert {SHARES: "2"} == plan["quotaLines"]["team.gpus.yaml"]["added"]
-    assert TOLD not in (tmp_path / "plan" / "README.md").read_text()
-    for wave in plan["waves"]:
-        assert TOLD not in script(tmp_path, "verify", wave["wave"])
+    lines = plan["quotaLines"]["team.gpus.yaml"]
+    assert ({SHARES: "2"}, [KEY]) == (lines["added"], lines["doubled"])
+    (wave,) = (wave for wave in plan["waves"] if "team" in wave["namespaces"])
+    sums = "together 5, and 3 before"
+    (note,) = (note for note in wave["notes"] if "gets lines for claims" in note)
+    assert sums in note
+    readme = (tmp_path / "plan" / "README.md").read_text()
+    for text in (readme, script(tmp_path, "verify", wave["wave"])):
+        assert f"{sums}. The added lines count these claims, so lower {KEY} to what" in text
+        assert "(native pods, and those that no wave moves, go on to need it)" in text

@@ -148,10 +148,12 @@ def test_the_old_line_is_lowered_once_its_namespace_has_moved(
     patch = f'{{"spec": {{"hard": {{"requests.{GPU}": "AMOUNT"}}}}}}'
     command = f"kubectl patch resourcequota gpus --namespace=team --type=merge '--patch={patch}'"
     readme = (tmp_path / "plan" / "README.md").read_text()
-    (line,) = (line for line in readme.splitlines() if "still counts in it" in line)
+    note, line = (line for line in readme.splitlines() if "still counts in it" in line)
+    assert note.startswith(f"- wave {moving}: ResourceQuota/team/gpus gets lines for claims, so ")
+    assert "together 16, and 8 before. After wave " in note
     assert f"- after wave {moving}: ResourceQuota/team/gpus: " in line
     assert f"so lower requests.{GPU} to what" in line
-    assert "; together 16, and 8 before. Claims have lines of their own" in line
+    assert "; together 16, and 8 before. The added lines count these claims" in line
     assert (f"with {command}" in line, "in the repository" in line) == (not options, bool(options))
     for wave in plan["waves"]:
         is_told = "echo 'by hand: ResourceQuota/team/gpus" in script(

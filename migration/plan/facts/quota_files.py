@@ -54,11 +54,7 @@ def quota_lines(quotas: Iterable[ConvertedQuota]) -> dict[str, QuotaLines]:
             before=before,
             added=added,
             name=str(mapping_at(quota.document, "metadata").get("name", "")),
-            doubled=tuple(
-                effect.line
-                for effect in quota.effects
-                if effect.is_more and not effect.counts_claims
-            ),
+            doubled=tuple(effect.line for effect in quota.effects if effect.is_more),
         )
     return lines
 

@@ -48,8 +48,8 @@ class QuotaLines(msgspec.Struct, frozen=True, kw_only=True):
         before: Line to amount as the plan saw it, without the lines that DeviceQuotas replace.
         added: Line to amount that a wave adds.
         name: The name of the ResourceQuota.
-        doubled: The lines for keys beside which lines for claims allow more than before. Those that count claims, too, are
-            none of them, since pods go on to need them.
+        doubled: The lines for keys beside which lines for claims allow more than before. Native pods, and claims of a class
+            that maps the key, go on to need some of them.
     """
 
     before: Mapping[str, str]

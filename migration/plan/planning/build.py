@@ -89,7 +89,11 @@ from migration.plan.planning.prepared import (
     planned_changes,
     prepare_cluster,
 )
-from migration.plan.planning.quota_notes import with_device_quota_notes, with_limit_range_notes
+from migration.plan.planning.quota_notes import (
+    with_device_quota_notes,
+    with_limit_range_notes,
+    with_quota_sums,
+)
 from migration.plan.planning.search import PreparedSearch, search_waves, with_planned_lines
 from migration.plan.planning.smaller_cards import SmallerCards
 from migration.plan.planning.strays import with_strays
@@ -350,7 +354,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         for wave, details in zip(plan.waves, all_details, strict=True)
     )
     return BuiltPlan(
-        plan=msgspec.structs.replace(plan, waves=counted),
+        plan=with_quota_sums(msgspec.structs.replace(plan, waves=counted)),
         quotas=quota_documents(changed_quotas),
         details=all_details,
     )

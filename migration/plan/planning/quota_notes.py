@@ -1,4 +1,4 @@
-"""Notes of waves on DeviceQuotas and LimitRanges that hold nothing, and that somebody meets all the same. Pure."""
+"""Notes of waves on quotas and LimitRanges that hold nothing, and that somebody meets all the same. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -13,7 +13,8 @@ from migration.assessment.replaced_lines import differing_amounts
 from migration.cluster.limit_ranges import LimitRangeFault
 from migration.cluster.workloads import Workload
 from migration.plan.facts.quota_files import with_rollouts_above_budget
-from migration.plan.model.plan import Wave
+from migration.plan.model.lowered_quotas import LoweredQuota, lowered_quotas
+from migration.plan.model.plan import Plan, Wave
 from migration.plan.search.device_map import Course, WaveDetails
 
 _REJECTED: Final = "{} would reject new pods of {}, so those that this wave evicts or restarts do not come again: {}"
@@ -98,3 +99,27 @@ def with_limit_range_notes(
         for fault, names in names_of.items()
     )
     return msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
+
+
+def with_quota_sums(plan: Plan) -> Plan:
+    """Return a plan with a note on each quota that allows more than before from a wave on, until a person lowers its lines for keys."""
+    lowered = [(wave.wave, quota) for wave in plan.waves for quota in lowered_quotas(plan, wave)]
+    changed = set[str]()
+    waves = []
+    for wave in plan.waves:
+        namespaces = {*plan.quota_namespaces(wave)} - changed
+        changed |= namespaces
+        notes = tuple(
+            _sum_note(plan, quota, last) for last, quota in lowered if quota.namespace in namespaces
+        )
+        waves.append(msgspec.structs.replace(wave, notes=(*wave.notes, *notes)))
+    return msgspec.structs.replace(plan, waves=tuple(waves))
+
+
+def _sum_note(plan: Plan, quota: LoweredQuota, last: int) -> str:
+    """Return the note on a quota that is lowered after a wave."""
+    effects = ". ".join(plan.quota_effects.get(quota.file, ()))
+    return (
+        f"{quota.reference} gets lines for claims, so namespace {quota.namespace} may use more than before: {effects}. After wave "
+        f"{last} lower {', '.join(quota.lines.doubled)} by hand to what still counts in it, as README.md says"
+    )

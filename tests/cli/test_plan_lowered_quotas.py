@@ -1,0 +1,45 @@
+"""The quotas that a plan has a person lower, where a namespace moves only in part."""
+
+from pathlib import Path
+from typing import Final
+
+from testing.documents import namespace, resource_quota
+from testing.migration import GPU, hami_node, workload
+from testing.plan import planned, script
+
+_ONE: Final = {GPU: "1", "nvidia.com/gpumem": "40000"}
+"""A share that nothing fits beside."""
+
+
+def test_the_line_of_a_namespace_that_moves_only_in_part_is_lowered_once_no_more_of_it_moves(
+    tmp_path: Path,
+) -> None:
+    """A namespace with a last part that no wave has was told nothing, with 167 devices for 100."""
+    left = {"nodeSelector": {"kubernetes.io/hostname": "hami-9"}}
+    closed = {**hami_node("hami-9", 1), "spec": {"unschedulable": True}}
+    objects = [
+        *(hami_node(f"hami-{number}", 1) for number in range(4)),
+        *(closed, namespace("team"), resource_quota({f"requests.{GPU}": "8"})),
+        *(entry for n in (1, 2, 3) for entry in workload(f"web-{n}", _ONE, [f"hami-{n}"])),
+        *workload("left", _ONE, ["hami-9"], **left),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    parts = [bool(wave["partialNamespaces"]) for wave in plan["waves"]]
+    assert [] == [name for wave in plan["waves"] for name in wave["namespaces"]]
+    first, last = (1 + parts.index(True), len(parts) - parts[::-1].index(True))
+    assert first < last
+    noted = [
+        (wave["wave"], note)
+        for wave in plan["waves"]
+        for note in wave["notes"]
+        if "ResourceQuota/team/gpus gets lines for claims" in note
+    ]
+    assert [first] == [wave for wave, _ in noted]
+    assert f"After wave {last} lower requests.{GPU}" in noted[0][1]
+    assert [last] == [
+        wave["wave"]
+        for wave in plan["waves"]
+        if "echo 'by hand: ResourceQuota/team/gpus" in script(tmp_path, "verify", wave["wave"])
+    ]
