@@ -344,7 +344,7 @@ def _readme_work(plan: Plan) -> Iterator[str]:
     ]
     if lossy:
         yield ""
-        yield "Workloads whose claims lack something that their pods request, all of them:"
+        yield "Workloads whose pods leave their scheduler, or whose claims lack something that these request, all of them:"
         yield ""
     for number, workload in lossy:
         text = f"{reference_text(workload.object)}: {'; '.join(workload.claim_losses)}"

@@ -17,6 +17,7 @@ from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
 from migration.cluster.device_pods import pod_of, with_device_pods
+from migration.cluster.left_schedulers import has_other_scheduler, left_schedulers
 from migration.cluster.owners import OwnerKey, has_template
 from migration.cluster.unread_templates import unread_template
 from migration.cluster.workloads import Workload, group_workloads, translation_shape
@@ -80,6 +81,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         next_classes: The DeviceClasses that the claims of these pods name, where nothing here moves it.
         translations: Live pod to its own translation, where nothing here moves it.
         suspended: It is suspended, and has no pods; it counts with none.
+        left_schedulers: The schedulers of its pods that these leave with claims, and whose queues and gangs end there.
         next_pods: The number of pods at a time of its templates, for a workload of another project that counts with none.
     """
 
@@ -97,6 +99,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     next_classes: frozenset[str] = frozenset()
     translations: Mapping[tuple[str, str], TranslatedObject] = {}
     suspended: bool = False
+    left_schedulers: tuple[str, ...] = ()
     next_pods: int = 0
 
     @property
@@ -163,7 +166,7 @@ def assess_workload(
         and mapped_resources is not None
         and _is_native_once_mapped(legacy, snapshot, options)
         and all(map(mappable_names.has, sorted(legacy.keys())))
-        and not _has_other_scheduler(workload.pods, snapshot, options)
+        and not has_other_scheduler(workload.pods, snapshot, options)
     )
     if is_whole:
         source_object = _opted_in(source_object)
@@ -208,6 +211,9 @@ def assess_workload(
         ),
         pod_outcome=pod_outcome,
         suspended=workload.is_suspended,
+        left_schedulers=left_schedulers((source_object, *workload.pods), snapshot, options)
+        if pod_outcome in {Outcome.TRANSLATED, Outcome.LOSSY}
+        else (),
         translations=_translations_by_pod(workload.pods, snapshot, options, namespace)
         if outcome is Outcome.UNKNOWN and pod_outcome is not Outcome.UNKNOWN
         else {},
@@ -285,18 +291,6 @@ def _is_native_once_mapped(
         snapshot, publishes=None, extended_resources=mapped_resources
     )
     return is_native(legacy, all_mapped, options)
-
-
-def _has_other_scheduler(
-    pods: Iterable[SourceObject], snapshot: TranslationSnapshot, options: TranslationOptions
-) -> bool:
-    """Return True if a webhook gave live pods to a legacy system's scheduler that they have to leave."""
-    specs = (pod.document.get("spec") for pod in pods)
-    names = (spec.get("schedulerName", "") for spec in specs if isinstance(spec, Mapping))
-    return any(
-        isinstance(name, str) and options.scheduler_for(name, snapshot.bridge_scheduler) != name
-        for name in names
-    )
 
 
 def _without_quotas(snapshot: TranslationSnapshot) -> TranslationSnapshot:

@@ -30,6 +30,7 @@ from cli.verbs.assess.text import (
     mapping_texts,
     native_costs,
     next_step,
+    scheduler_texts,
 )
 from findings.text import count_text, join_names, reference_text
 from migration.assessment.assessed_cluster import DetailedAssessment
@@ -101,6 +102,9 @@ def format_assess_page(
         else None,
         section("Kept", *(element("p", with_code(f"{text}.")) for text in kept_texts(assessment)))
         if assessment.kept
+        else None,
+        section("Schedulers", *(element("p", with_code(f"{text}.")) for text in schedulers))
+        if (schedulers := tuple(scheduler_texts(assessment.workloads)))
         else None,
         section("To keep", *(element("p", with_code(text)) for text in keep_texts(assessment)))
         if assessment.capacity.keys_to_keep

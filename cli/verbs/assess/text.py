@@ -8,12 +8,13 @@ from typing import Final
 
 from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
 from findings.finding import Code
-from findings.text import count_text, join_names, printable, reference_text
+from findings.text import count_text, join_names, printable, quote_text, reference_text
 from migration.assessment.assessed_cluster import Assessment
 from migration.assessment.blockers import Blocker
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.replaced_lines import replaced_text
 from migration.assessment.stopped_outcomes import next_runs_text, suspended_text
+from migration.cluster.left_schedulers import LEFT_SCHEDULER_FIX
 from migration.cluster.remaining import Remaining, remaining_texts
 from translation.cluster.component_statements import NATIVE_COSTS, Component
 
@@ -101,6 +102,7 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
     yield from _nodes(assessment)
     yield from _outcomes(assessment)
     yield from _losses(assessment.workloads)
+    yield from (Row(label="scheduler", text=text) for text in scheduler_texts(assessment.workloads))
     yield from (Row(label="kept", text=text) for text in kept_texts(assessment))
     yield from (Row(label="to keep", text=text) for text in keep_texts(assessment))
     yield from (Row(label="mappings", text=text) for text in mapping_texts(assessment))
@@ -143,6 +145,20 @@ def keep_texts(assessment: Assessment) -> Iterator[str]:
         yield (
             f"{cause}, so plan holds {_some_names(workloads)}: {which}translation.keep: [{name}] of the settings leaves it "
             "with its device plugin, beside claims for the GPUs; assess and plan read it with --settings"
+        )
+
+
+def scheduler_texts(workloads: Iterable[AssessedWorkload]) -> Iterator[str]:
+    """Yield a text on each scheduler that workloads leave once their namespaces are opted in."""
+    leaving: dict[str, list[str]] = {}
+    for workload in workloads:
+        for scheduler in workload.left_schedulers:
+            leaving.setdefault(scheduler, []).append(workload.key.reference)
+    for scheduler, references in sorted(leaving.items()):
+        verb = "leaves" if len(references) == 1 else "leave"
+        yield (
+            f"{_some_names(references)} {verb} {quote_text(scheduler)} once opted in ({Code.SCHEDULER_REPLACED}): its queues, fair "
+            f"share and gangs no longer apply; {LEFT_SCHEDULER_FIX}"
         )
 
 

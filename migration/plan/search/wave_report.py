@@ -7,9 +7,11 @@ from typing import Final
 
 import msgspec
 
-from findings.text import join_names
+from findings.finding import Code
+from findings.text import join_names, quote_text, reference_text
 from kube.names import TRANSLATE_LABEL
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.cluster.left_schedulers import LEFT_SCHEDULER_FIX, left_scheduler_loss
 from migration.plan.model.parts import AwaitedNodes, Part
 from migration.plan.model.plan import (
     FreeDevicesReport,
@@ -29,6 +31,9 @@ _NO_SPARE: Final = (
     "after it no node to spare of those with {}: were one lost, more pods would have no devices than today; "
     "--spare-nodes 1 holds what cannot have one"
 )
+
+_NAMES: Final = 5
+"""Workloads that a note names; README.md has all."""
 
 
 class Waves(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,25 +144,24 @@ class WaveReports:
         selective = {reference.split("/")[1] for reference in moment.stage.selected}
         touched = {*namespaces, *(entry.namespace for entry in partial)}
         during = attempt.during or moment.placement
+        workloads = tuple(
+            self._planned(
+                namespaces,
+                labelled,
+                moment.stage.selected,
+                waiting,
+                evicted={
+                    key.workload for key, node in moment.placement.nodes.items() if node in names
+                },
+            )
+        )
         return Wave(
             wave=number,
             nodes=nodes,
             namespaces=namespaces,
             partial_namespaces=partial,
             formerly_selective=tuple(sorted(touched & selective)),
-            workloads=tuple(
-                self._planned(
-                    namespaces,
-                    labelled,
-                    moment.stage.selected,
-                    waiting,
-                    evicted={
-                        key.workload
-                        for key, node in moment.placement.nodes.items()
-                        if node in names
-                    },
-                )
-            ),
+            workloads=workloads,
             free_before=sum(moment.placement.free),
             free_after=sum(attempt.after.free),
             free_for_keys=FreeDevicesReport(
@@ -179,6 +183,7 @@ class WaveReports:
                         *self._part_notes(partial, attempt),
                         *(note for entry in attempt.nodes for note in entry.notes),
                         *waiting_notes,
+                        *self._scheduler_notes(workloads),
                         *(filter(None, self._first_notes) if number == 1 else ()),
                     )
                 )
@@ -199,6 +204,21 @@ class WaveReports:
                     f"namespace {entry.namespace}: {len(entry.workloads)} of its {numbers[entry.namespace]} workloads {verb} "
                     f"claims with this wave, and no more: {reason}"
                 )
+
+    def _scheduler_notes(self, planned: Iterable[PlannedWorkload]) -> Iterator[str]:
+        """Yield a note on each scheduler that pods leave with a wave."""
+        names = {entry.object for entry in planned}
+        leaving: dict[str, list[str]] = {}
+        for workload in self._workloads:
+            if workload.key.reference in names:
+                for scheduler in workload.left_schedulers:
+                    leaving.setdefault(scheduler, []).append(reference_text(workload.key.reference))
+        for scheduler, references in sorted(leaving.items()):
+            verb = "leaves" if len(references) == 1 else "leave"
+            yield (
+                f"{join_names(references, _NAMES)} {verb} scheduler {quote_text(scheduler)} with this wave: its queues, fair share "
+                f"and gangs no longer apply to pods with claims; {LEFT_SCHEDULER_FIX}"
+            )
 
     def _planned(
         self,
@@ -228,10 +248,14 @@ class WaveReports:
 
 
 def _claim_losses(workload: AssessedWorkload) -> Iterator[str]:
-    """Yield the losses of a workload's pods by their claims."""
+    """Yield the losses of a workload's pods by their claims, and by the scheduler that they leave for these."""
+    yield from map(left_scheduler_loss, workload.left_schedulers)
     if workload.outcome is Outcome.LOSSY:
         yield from dict.fromkeys(
-            f"{finding.message} [{finding.code}]" for finding in workload.findings
+            f"{finding.message} [{finding.code}]"
+            for finding in workload.findings
+            # That they leave their scheduler is said of it already.
+            if not (workload.left_schedulers and finding.code is Code.FOREIGN_SCHEDULER)
         )
 
 

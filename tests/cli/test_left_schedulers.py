@@ -1,0 +1,105 @@
+"""The schedulers that pods leave by a migration, in the words of `drawbridge assess` and `drawbridge plan`."""
+
+import html
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from testing.command import drawbridge
+from testing.documents import namespace
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
+from testing.plan import call, document, planned, script
+
+LOSS: Final = 'leaves scheduler "kai-scheduler": its queues, fair share and gangs no longer apply [schedulerReplaced]'
+NOTE: Final = 'Deployment/team/train leaves scheduler "kai-scheduler" with this wave: its queues, fair share and gangs no longer apply'
+ADOPTED: Final = "translation: {adoptSchedulers: {kai-scheduler: kai-scheduler}}\n"
+
+
+def cluster(scheduler: str = "kai-scheduler") -> list[Any]:
+    """A Deployment with whole GPUs, whose pods another scheduler starts."""
+    nodes = [plugin_node(f"gpu-{number}") for number in range(3)]
+    train = workload("train", {GPU: "1"}, ["gpu-0"], schedulerName=scheduler)
+    return [*nodes, namespace("team"), *train]
+
+
+def shown(page: str) -> str:
+    return html.unescape(re.sub("<[^>]*>", "", page))
+
+
+def assessed(tmp_path: Path, objects: list[Any], *options: object) -> str:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+    return drawbridge("assess", "--snapshot", file, *options).stdout
+
+
+def test_a_wave_says_which_scheduler_its_pods_leave(tmp_path: Path) -> None:
+    """Queues, fair share and gangs of a team ended with a wave, and the folder of the plan had no word of it."""
+    plan = planned(tmp_path, cluster(), "--page", tmp_path / "page.html")
+
+    (wave,) = (wave for wave in plan["waves"] if "team" in wave["namespaces"])
+    assert [NOTE] == [note[: len(NOTE)] for note in wave["notes"] if "scheduler" in note]
+    assert [[LOSS]] == [entry["claimLosses"] for entry in wave["workloads"]]
+    readme = (tmp_path / "plan" / "README.md").read_text()
+    assert f"- wave {wave['wave']}: {NOTE}" in readme
+    assert f"on: Deployment/team/train: {LOSS}".replace("[", "\\[") in readme
+    for name in ("preflight", "switch"):
+        assert NOTE in script(tmp_path, name, wave["wave"])
+    assert LOSS in shown((tmp_path / "page.html").read_text())
+
+
+def test_the_scheduler_of_live_pods_counts_where_the_template_has_none(tmp_path: Path) -> None:
+    """A webhook of the scheduler, such as Run:ai's, names it in pods alone."""
+    objects = cluster()
+    del objects[4]["spec"]["template"]["spec"]["schedulerName"]
+
+    plan = planned(tmp_path, objects)
+
+    assert [[LOSS]] == [
+        entry["claimLosses"] for wave in plan["waves"] for entry in wave["workloads"]
+    ]
+
+
+def test_a_scheduler_that_keeps_its_pods_is_not_left(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(ADOPTED)
+    options = ("--settings", settings)
+
+    call(tmp_path, cluster(), *options)
+
+    assert "no longer apply" not in (tmp_path / "plan" / "plan.yaml").read_text()
+    assert "no longer apply" not in assessed(tmp_path, cluster(), *options)
+
+
+def test_the_scheduler_of_shares_is_left_with_these(tmp_path: Path) -> None:
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    web = workload("web", SHARE, ["hami-0"], schedulerName="hami-scheduler")
+
+    call(tmp_path, [*nodes, namespace("team"), *web])
+
+    assert ["Deployment/team/web"] == [
+        entry["object"] for wave in document(tmp_path)["waves"] for entry in wave["workloads"]
+    ]
+    assert "no longer apply" not in (tmp_path / "plan" / "plan.yaml").read_text()
+
+
+def test_a_loss_of_claims_stands_beside_that_of_the_scheduler(tmp_path: Path) -> None:
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    limits = {**SHARE, "nvidia.com/gpucores": "100"}
+    web = workload("web", limits, ["hami-0"], schedulerName="volcano")
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *web])
+
+    (losses,) = (entry["claimLosses"] for wave in plan["waves"] for entry in wave["workloads"])
+    assert ["schedulerReplaced]", "notExclusive]"] == [loss.rpartition("[")[2] for loss in losses]
+
+
+@pytest.mark.parametrize("output", ["text", "html"])
+def test_assess_says_which_scheduler_pods_leave(tmp_path: Path, output: str) -> None:
+    answer = assessed(tmp_path, cluster("volcano"), "-o", output)
+
+    text = " ".join((shown(answer) if output == "html" else answer).split())
+    assert 'Deployment/team/train leaves "volcano" once opted in (schedulerReplaced): ' in text
+    assert "its queues, fair share and gangs no longer apply" in text
