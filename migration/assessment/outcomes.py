@@ -16,8 +16,12 @@ from findings.finding import Code, Finding, Severity
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
-from migration.cluster.device_pods import pod_of, with_device_pods
-from migration.cluster.left_schedulers import has_other_scheduler, left_schedulers
+from migration.cluster.device_pods import (
+    has_other_scheduler,
+    left_schedulers,
+    pod_of,
+    with_device_pods,
+)
 from migration.cluster.owners import OwnerKey, has_template
 from migration.cluster.unread_templates import unread_template
 from migration.cluster.workloads import Workload, group_workloads, translation_shape

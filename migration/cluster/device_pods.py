@@ -1,19 +1,33 @@
-"""The pods of a workload that request devices: its live ones, or its next ones as of its templates."""
+"""The pods of a workload that request devices: live ones, next ones as of its templates, and the schedulers that they leave for claims."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
 from answers.model.views import decode_view
+from findings.finding import Code
+from findings.text import quote_text
 from kube.api.core import Pod
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from migration.cluster.stopped import NextPods, next_pods
 from migration.cluster.workloads import Workload
+from migration.settings_import.legacy_settings import KOORDINATOR_SCHEDULER
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.model.intents import Vocabulary
 from translation.reading.arbiter import requests_devices
 from translation.reading.legacy_pod import containers, legacy_pod
 from translation.reading.untranslated_keys import is_probable_device_key
+from translation.vocabularies import tensorfusion
+
+_OF_SHARES: Final = frozenset({"hami-scheduler", KOORDINATOR_SCHEDULER, tensorfusion.SCHEDULER})
+"""Schedulers that pods leave together with the shares that these hand out. Koordinator's quotas and gangs are named by
+findings on the pods."""
+LEFT_SCHEDULER_FIX: Final = (
+    "limit claims by a DeviceQuota or by Kueue, and start groups of pods by Kueue; or an administrator lists it in the setting "
+    "translation.adoptSchedulers with its own name, if it allocates claims"
+)
 
 
 def with_device_pods(workload: Workload, vocabularies: Mapping[str, Vocabulary]) -> Workload:
@@ -77,3 +91,47 @@ def pod_of(source: SourceObject) -> Pod | None:
     _, document = resolve_path(source.document, path or ())
     pod = decode_view(document, Pod) if isinstance(document, Mapping) else None
     return pod if isinstance(pod, Pod) else None
+
+
+def has_other_scheduler(
+    pods: Iterable[SourceObject], snapshot: TranslationSnapshot, options: TranslationOptions
+) -> bool:
+    """Return True if a webhook gave live pods to a legacy system's scheduler that they have to leave."""
+    specs = (pod.document.get("spec") for pod in pods)
+    names = (spec.get("schedulerName", "") for spec in specs if isinstance(spec, Mapping))
+    return any(
+        isinstance(name, str) and options.scheduler_for(name, snapshot.bridge_scheduler) != name
+        for name in names
+    )
+
+
+def left_schedulers(
+    sources: Iterable[SourceObject], snapshot: TranslationSnapshot, options: TranslationOptions
+) -> tuple[str, ...]:
+    """Return the schedulers that pods leave only because a label opts them in, as the webhook decides it.
+
+    None of those for which an administrator chose another, or that hand out shares and nothing else.
+
+    Args:
+        sources: Pods, and objects with a template of pods.
+    """
+    names = {pod.spec.scheduler_name for source in sources if (pod := pod_of(source)) is not None}
+    return tuple(
+        sorted(
+            name
+            for name in names - _OF_SHARES
+            if options.scheduler_for(name, snapshot.bridge_scheduler) is None
+        )
+    )
+
+
+def left_scheduler_loss(name: str) -> str:
+    """Return the loss of pods that leave a scheduler.
+
+    >>> left_scheduler_loss("volcano")
+    'leaves scheduler "volcano": its queues, fair share and gangs no longer apply [schedulerReplaced]'
+    """
+    return (
+        f"leaves scheduler {quote_text(name)}: its queues, fair share and gangs no longer apply "
+        f"[{Code.SCHEDULER_REPLACED}]"
+    )

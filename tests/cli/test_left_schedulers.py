@@ -19,7 +19,7 @@ ADOPTED: Final = "translation: {adoptSchedulers: {kai-scheduler: kai-scheduler}}
 
 
 def cluster(scheduler: str = "kai-scheduler") -> list[Any]:
-    """A Deployment with whole GPUs, whose pods another scheduler starts."""
+    """A Deployment with whole GPUs, and with another scheduler."""
     nodes = [plugin_node(f"gpu-{number}") for number in range(3)]
     train = workload("train", {GPU: "1"}, ["gpu-0"], schedulerName=scheduler)
     return [*nodes, namespace("team"), *train]

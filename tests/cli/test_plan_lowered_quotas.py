@@ -1,4 +1,4 @@
-"""The quotas that a plan has a person lower, where a namespace moves only in part."""
+"""The quotas that a plan has a person lower, for a namespace that moves only in part."""
 
 from pathlib import Path
 from typing import Final

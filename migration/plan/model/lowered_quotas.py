@@ -24,7 +24,7 @@ class LoweredQuota(NamedTuple):
 
 
 def lowered_quotas(plan: Plan, wave: Wave) -> Iterator[LoweredQuota]:
-    """Yield the quotas to lower after a wave: those of namespaces of which later waves move nothing.
+    """Yield the quotas to lower after a wave: those of its namespaces, but for the ones that later waves move more of.
 
     Part of such a namespace may stay as it is. One with pods of before the plan alone has its turn after the last wave.
     """

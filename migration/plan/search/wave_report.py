@@ -11,7 +11,7 @@ from findings.finding import Code
 from findings.text import join_names, quote_text, reference_text
 from kube.names import TRANSLATE_LABEL
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.cluster.left_schedulers import LEFT_SCHEDULER_FIX, left_scheduler_loss
+from migration.cluster.device_pods import LEFT_SCHEDULER_FIX, left_scheduler_loss
 from migration.plan.model.parts import AwaitedNodes, Part
 from migration.plan.model.plan import (
     FreeDevicesReport,
