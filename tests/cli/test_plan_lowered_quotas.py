@@ -15,13 +15,13 @@ def test_the_line_of_a_namespace_that_moves_only_in_part_is_lowered_once_no_more
     tmp_path: Path,
 ) -> None:
     """A namespace with a last part that no wave has was told nothing, with 167 devices for 100."""
-    left = {"nodeSelector": {"kubernetes.io/hostname": "hami-9"}}
+    place = {"kubernetes.io/hostname": "hami-9"}
     closed = {**hami_node("hami-9", 1), "spec": {"unschedulable": True}}
     objects = [
         *(hami_node(f"hami-{number}", 1) for number in range(4)),
         *(closed, namespace("team"), resource_quota({f"requests.{GPU}": "8"})),
         *(entry for n in (1, 2, 3) for entry in workload(f"web-{n}", _ONE, [f"hami-{n}"])),
-        *workload("left", _ONE, ["hami-9"], **left),
+        *workload("left", _ONE, ["hami-9"], nodeSelector=place),
     ]
 
     plan = planned(tmp_path, objects, "--wave-nodes", 1)
