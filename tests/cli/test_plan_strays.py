@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from testing.documents import namespace
+from testing.documents import api_object, namespace
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import planned, script
 
@@ -110,6 +110,33 @@ def test_only_nodes_that_a_pod_may_get_are_named(tmp_path: Path) -> None:
     notes = [note for wave in plan["waves"] for note in wave["notes"] if note.startswith(NOTE)]
     assert notes
     assert all("hami-1" not in note for note in notes)
+
+
+def test_a_pod_with_a_volume_of_its_node_gets_no_other(tmp_path: Path) -> None:
+    """The note asked to change the template of a StatefulSet, though its pods wait for their node."""
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In"}]}
+    affinity = {"required": {"nodeSelectorTerms": [term]}}
+    objects = [
+        *(plugin_node(f"gpu-{number}") for number in range(2)),
+        *(hami_node(f"hami-{number}") for number in range(2)),
+        *(namespace("team"), *workload("train", {GPU: "1"}, ["gpu-0"])),
+        *workload(
+            *("db", {GPU: "1"}, ["gpu-0"]),
+            kind="StatefulSet",
+            volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}],
+        ),
+        api_object("PersistentVolumeClaim", "data", "team", spec={"volumeName": "disk"}),
+        api_object("PersistentVolume", "disk", spec={"csi": {}, "nodeAffinity": affinity}),
+        *workload("web", SHARE, ["hami-0", "hami-1"] * 4, namespace="shares"),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    notes = [note for wave in plan["waves"] for note in wave["notes"] if "node of HAMi" in note]
+    assert any(note.startswith(NOTE) for note in notes)
+    assert all("StatefulSet/team/db" not in note for note in notes)
+    strays = {name for wave in plan["waves"] for name in wave["strayWorkloads"]}
+    assert {"Deployment/team/train"} == strays
 
 
 def test_once_hami_has_left_there_is_nothing_to_say(tmp_path: Path) -> None:

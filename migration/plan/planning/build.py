@@ -384,7 +384,7 @@ def _complete_wave(
     )
     wave = with_starting(wave, details, groups)
     wave = with_kept_keys(wave, cluster.workloads, prepared.ending.keys())
-    return with_strays(wave, details, cluster, groups, unrestarted=unrestarted)
+    return with_strays(wave, details, cluster, groups, prepared.bound_pods, unrestarted=unrestarted)
 
 
 # --- nodes ----------------------------------------------------------------------------------------

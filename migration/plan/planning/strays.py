@@ -32,6 +32,7 @@ def with_strays(
     details: WaveDetails,
     cluster: AssessedCluster,
     groups: Mapping[str, Workload],
+    bound_pods: Collection[tuple[str, str]],
     *,
     unrestarted: Collection[PodKey] = (),
 ) -> Wave:
@@ -45,6 +46,7 @@ def with_strays(
         details: The pods that it evicts, and the systems of nodes while they are drained.
         cluster: The cluster.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
+        bound_pods: Namespace and name of the pods with a volume of one node, which wait for that node.
         unrestarted: Pods with device keys in spite of their opt-in, whose next ones get claims.
     """
     evicted = details.evicted.keys() - {key.workload for key in unrestarted}
@@ -70,7 +72,7 @@ def with_strays(
             workload.key.reference: frozenset[str]().union(
                 *(
                     _places(cluster.state.pods.get(name), sharing, details.resources)
-                    for name in workload.members
+                    for name in workload.members.difference(bound_pods)
                 )
             )
             for workload in cluster.workloads
