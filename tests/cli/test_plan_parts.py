@@ -495,6 +495,40 @@ def test_evicted_pods_that_may_take_the_devices_of_a_later_wave_are_told(
         assert "needs devices for Deployment/team/pinned and leaves 0 devices free" in note
 
 
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({GPU: "1"}, True),
+        ({GPU: "4"}, False),
+        ({GPU: "1", "cpu": "32"}, False),
+        ({GPU: "1", "memory": "64Gi"}, False),
+        ({GPU: "1", "rdma/hca": "1"}, False),
+    ],
+    ids=["a small pod", "its devices", "its CPU", "its memory", "a kept resource"],
+)
+def test_evicted_pods_that_no_node_of_a_need_has_room_for_are_not_told(
+    tmp_path: Path, limits: dict[str, str], *, expected: bool
+) -> None:
+    """A pod of 8 GPUs and 120 CPUs was said to get nodes of 4 GPUs and 46 CPUs."""
+    small = [in_pool(plugin_node(name, 2), "z") for name in ("z-0", "z-1")]
+    large = [in_pool(plugin_node(name, 4), "b") for name in ("b-0", "b-1", "b-2")]
+    for node in (*small, *large):
+        cpu, memory = ("8", "32Gi") if node in small else ("128", "512Gi")
+        node["status"]["allocatable"] |= {"cpu": cpu, "memory": memory, "pods": "110"}
+    for node in large:
+        node["status"]["allocatable"]["rdma/hca"] = "8"
+    pinned = workload("pinned", {GPU: "1"}, ["z-0", "z-0"], nodeSelector={"pool": "z"})
+    guard = workload("guard", limits, ["b-0"])
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {keep: [rdma]}\n")
+
+    notes = notes_on_rivals(tmp_path, [*small, *large, *pinned, *guard], "--settings", settings)
+
+    text = "evicted pods of Deployment/team/guard may also get z-0, z-1, where wave "
+    assert expected is any(text in note for note in notes)
+    assert expected is bool(notes)
+
+
 def test_an_evicted_pod_that_may_break_the_last_room_of_a_larger_one_is_told(
     tmp_path: Path,
 ) -> None:
@@ -530,9 +564,9 @@ def test_evicted_pods_that_may_only_together_take_too_many_devices_are_told(tmp_
     assert "needs devices for Deployment/team/chat and leaves 1 device free" in note
 
 
-def notes_on_rivals(tmp_path: Path, objects: Objects) -> list[str]:
-    options = ("--wave-nodes", 1, "--spare-nodes", 0)
-    plan = planned(tmp_path, [*objects, namespace("team")], *options)
+def notes_on_rivals(tmp_path: Path, objects: Objects, *options: object) -> list[str]:
+    own = ("--wave-nodes", 1, "--spare-nodes", 0, *options)
+    plan = planned(tmp_path, [*objects, namespace("team")], *own)
     return [note for wave in plan["waves"] for note in wave["notes"] if "may also get" in note]
 
 

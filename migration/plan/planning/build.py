@@ -287,7 +287,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
                             tuple(
                                 with_early_opt_ins(
                                     with_contended(
-                                        *(noted_waves, waves.details, prepared.cluster.workloads),
+                                        *(noted_waves, waves.details, prepared.cluster),
                                         searched.usable,
                                         bound_pods=prepared.bound_pods,
                                     ),

@@ -9,14 +9,34 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from allocator.nodes.node_resources import NodeResources
+from allocator.nodes.pod_requests import PodRequest, pod_request
+from allocator.nodes.resources_fit import most_equal_pods
 from findings.text import count_text, join_names
+from kube.api.core import Pod
 from kube.api.workloads import DAEMON_SET
+from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.outcomes import AssessedWorkload, Outcome, devices_of_pod
 from migration.plan.model.plan import Wave
 from migration.plan.search.device_map import NodeState, NodeUse, WaveDetails
 
 _NAMES: Final = 4
 """The most workloads, nodes and needs that a note names."""
+_UNLIMITED: Final = NodeResources()
+
+
+class _PodShape(NamedTuple):
+    """The demands of one pod of a workload on its node.
+
+    Attributes:
+        devices: The number of its devices.
+        request: Its CPU, memory and other counted resources.
+        keys: The resource names of its devices, which nodes with a DRA driver need not offer.
+    """
+
+    devices: int
+    request: PodRequest
+    keys: frozenset[str]
 
 
 class _Need(NamedTuple):
@@ -46,7 +66,7 @@ class _Contest(NamedTuple):
 def with_contended(
     waves: Sequence[Wave],
     details: Sequence[WaveDetails],
-    workloads: Iterable[AssessedWorkload],
+    cluster: AssessedCluster,
     usable: Mapping[str, frozenset[str]],
     *,
     bound_pods: frozenset[tuple[str, str]] = frozenset(),
@@ -58,13 +78,13 @@ def with_contended(
     Args:
         waves: The waves, in order.
         details: The details of each of them.
-        workloads: The cluster's workloads.
+        cluster: The cluster.
         usable: Workload, as `Kind/namespace/name`, to the nodes that its pods may use.
         bound_pods: Namespace and name of the pods with a volume of one node, which wait for that node.
     """
-    sizes = {
-        workload.key.reference: max(1, devices_of_pod(workload).total())
-        for workload in workloads
+    shapes = {
+        workload.key.reference: _shape(workload, cluster)
+        for workload in cluster.workloads
         if workload.outcome is Outcome.NATIVE
         and usable.get(workload.key.reference)
         and workload.members.isdisjoint(bound_pods)
@@ -74,13 +94,13 @@ def with_contended(
     needs = {
         (need.number, need.nodes, need.size): need
         for wave, entry, own_places in zip(waves, details, places, strict=True)
-        for need in _needs(wave.wave, entry, own_places, sizes, usable)
+        for need in _needs(wave.wave, entry, own_places, shapes, usable)
     }
     contests: dict[tuple[int, str], dict[frozenset[str], _Contest]] = {}
     # Of needs for the same nodes the tightest remains.
     for need in sorted(needs.values(), key=lambda need: (-need.spare, -need.number)):
         earlier = zip(details[: need.number], places, strict=False)
-        takers = _takers(need, earlier, sizes, usable)
+        takers = _takers(need, earlier, shapes, usable)
         if sum(pods for _, pods in takers.values()) > need.spare:
             for reference, (number, _) in takers.items():
                 contest = _Contest(need, tuple(takers))
@@ -97,22 +117,32 @@ def with_contended(
         yield msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
 
 
+def _shape(workload: AssessedWorkload, cluster: AssessedCluster) -> _PodShape:
+    """Return the demands of a pod of a workload; those on CPU and memory of one that runs, nothing without such a pod."""
+    running = (cluster.state.pods.get(name) for name in sorted(workload.members))
+    return _PodShape(
+        devices=max(1, devices_of_pod(workload).total()),
+        request=pod_request(next(filter(None, running), Pod())),
+        keys=frozenset(workload.classes),
+    )
+
+
 def _needs(
     number: int,
     details: WaveDetails,
     places: Mapping[str, Sequence[str]],
-    sizes: Mapping[str, int],
+    shapes: Mapping[str, _PodShape],
     usable: Mapping[str, frozenset[str]],
 ) -> Iterator[_Need]:
     """Yield the needs of a wave's evicted pods."""
     drained = {name for name, use in details.during.items() if use.state is NodeState.DRAINED}
-    for reference, size in sizes.items():
+    for reference, shape in shapes.items():
         # Pods of a DaemonSet look for devices of their own node only.
         moving = _moving(details, reference, len(places.get(reference, ())))
         if moving and not reference.startswith(f"{DAEMON_SET}/"):
             nodes = usable[reference]
-            spare = _room(details.during, nodes - drained, size)
-            yield _Need(number, reference, nodes, size, spare)
+            spare = _room(details.during, nodes - drained, shape.devices)
+            yield _Need(number, reference, nodes, shape.devices, spare)
 
 
 def _room(uses: Mapping[str, NodeUse], nodes: Collection[str], size: int) -> int:
@@ -131,7 +161,7 @@ def _places(details: WaveDetails) -> dict[str, list[str]]:
 def _takers(
     need: _Need,
     details: Iterable[tuple[WaveDetails, Mapping[str, Sequence[str]]]],
-    sizes: Mapping[str, int],
+    shapes: Mapping[str, _PodShape],
     usable: Mapping[str, frozenset[str]],
 ) -> dict[str, tuple[int, int]]:
     """Return the rivals of a need: workload to the first wave that evicts pods of it, and the room for these.
@@ -139,22 +169,23 @@ def _takers(
     Args:
         need: The need.
         details: The details of the waves up to its own, in order, each with workload to the nodes of its pods.
-        sizes: Workload to the devices of one of its pods.
+        shapes: Workload to the demands of one of its pods.
         usable: Workload to the nodes that its pods may use.
     """
     takers: dict[str, tuple[int, int]] = {}
     for number, (entry, places) in enumerate(details, 1):
         for reference in sorted(entry.evicted):
             own = usable.get(reference, frozenset())
-            if reference not in sizes or own.isdisjoint(need.nodes) or own <= need.nodes:
+            if reference not in shapes or own.isdisjoint(need.nodes) or own <= need.nodes:
                 continue
             outside = sum(node not in need.nodes for node in places.get(reference, ()))
             pods = _moving(entry, reference, len(places.get(reference, ())))
             # A smaller pod may break the room of a larger one on another node of these than that of the plan.
-            moving = pods if sizes[reference] < need.size else min(pods, outside)
+            shape = shapes[reference]
+            moving = pods if shape.devices < need.size else min(pods, outside)
             amount = min(
-                moving * ceil(sizes[reference] / need.size),
-                _most_room(entry, need.nodes & own, need.size),
+                moving * ceil(shape.devices / need.size),
+                _most_taken(entry, need.nodes & own, need.size, shape),
             )
             if amount:
                 first, most = takers.get(reference, (number, 0))
@@ -175,15 +206,41 @@ def _moving(details: WaveDetails, reference: str, after: int) -> int:
     return max(0, details.evicted.get(reference, 0) - ended)
 
 
-def _most_room(details: WaveDetails, nodes: frozenset[str], size: int) -> int:
-    """Return the most pods of a number of devices that nodes could take before, during or after a wave."""
+def _most_taken(details: WaveDetails, nodes: frozenset[str], size: int, taker: _PodShape) -> int:
+    """Return the most room that evicted pods could take on nodes before, during or after a wave.
+
+    Args:
+        details: The details of the wave.
+        nodes: The nodes.
+        size: The devices of a pod that needs the room.
+        taker: The demands of an evicted pod, which count on each node.
+    """
     staying = frozenset(
         name
         for name in nodes
         if name in details.during and details.during[name].state is not NodeState.DRAINED
     )
-    moments = ((details.before, staying), (details.during, staying), (details.after, nodes))
-    return max(_room(uses, names, size) for uses, names in moments)
+    moments = zip(
+        (details.before, details.during, details.after),
+        (staying, staying, nodes),
+        (*details.resources, details.resources_after),
+        strict=True,
+    )
+    return max(
+        sum(
+            _lost_room(uses[name], resources.get(name, _UNLIMITED), size, taker)
+            for name in names
+            if name in uses
+        )
+        for uses, names, resources in moments
+    )
+
+
+def _lost_room(use: NodeUse, resources: NodeResources, size: int, taker: _PodShape) -> int:
+    """Return the room for pods of a number of devices that is gone once a node is full of other pods."""
+    free = use.devices - use.in_use
+    pods = most_equal_pods(taker.request, resources, free // taker.devices, taker.keys)
+    return free // size - (free - pods * taker.devices) // size
 
 
 def _note(contests: Sequence[_Contest], names: Sequence[str]) -> str:

@@ -73,6 +73,7 @@ class WaveDetails(msgspec.Struct, frozen=True, kw_only=True):
         places: Pod to its node after the wave.
         starting: Pod without a node today to the one that it gets with the wave.
         resources: Node to its CPU and memory before the wave, and while its nodes are drained.
+        resources_after: Node to them after the wave.
         other_places: Pod without devices that a drain has moved to its node after the wave; empty without one.
     """
 
@@ -86,6 +87,7 @@ class WaveDetails(msgspec.Struct, frozen=True, kw_only=True):
     places: Mapping[PodKey, str] = {}
     starting: Mapping[PodKey, str] = {}
     resources: tuple[Mapping[str, NodeResources], ...] = ()
+    resources_after: Mapping[str, NodeResources] = {}
     other_places: Mapping[PodName, str] = {}
 
 
@@ -118,6 +120,7 @@ def wave_details(
             if key in moment.pending and key not in moment.placement.nodes
         },
         resources=(moment.placement.resources, during.resources),
+        resources_after=attempt.after.resources,
         other_places=attempt.after.others,
     )
 
