@@ -1,13 +1,12 @@
-"""The waves of one search, and the objects that it has no wave for. Pure."""
+"""The waves of one search. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
 
 from migration.plan.model.parts import AwaitedNodes, Part
-from migration.plan.model.plan import Held
 from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.couplings import IdleWorkload
 from migration.plan.search.late_nodes import late_nodes
@@ -22,9 +21,7 @@ from migration.plan.search.moments import (
     without_spare,
 )
 from migration.plan.search.placement import Placer
-from migration.plan.search.usable_nodes import NO_USER
 
-_NOT_TRIED: Final = "not tried by itself, as one of many; {}"
 _LATE: Final = "no other wave needs the end of the work on {}, so {} later"
 _WORK_LAST: Final = (
     "on all other nodes scripts wait for pods, or ask about them, and these nodes come last"
@@ -35,9 +32,6 @@ _KEPT: Final = "{} needs {} for its next pods until its namespace is opted in"
 _TRIED_GAPS: Final = 8
 """Workloads for whose next pods a node is kept."""
 _SHARED: Final = "each wave moves its share of the pods that get claims, by the number of its nodes"
-_MOVE_FIRST: Final = (
-    "solve what holds namespaces and workloads, then plan again from a new snapshot"
-)
 
 
 class SearchedWaves(msgspec.Struct, frozen=True, kw_only=True):
@@ -415,40 +409,3 @@ def _chunks(nodes: Sequence[Candidate], size: int) -> Iterator[tuple[Candidate, 
     rest = iter(nodes)
     while chunk := tuple(islice(rest, size)):
         yield chunk
-
-
-def held_objects(
-    begin: Moment,
-    search: SearchedWaves,
-    *,
-    obstacles: Mapping[str, Obstacle | None],
-    in_vain: Mapping[str, str],
-) -> Iterator[Held]:
-    """Yield the objects without a wave: infeasible ones, and nodes that would be switched in vain.
-
-    Args:
-        begin: The moment before the first wave.
-        search: The waves; nodes that were of use to nobody are not among those at its end.
-        obstacles: Object, as `Node//name` or `Namespace//name`, to its own obstacle.
-        in_vain: Node that was not tried to the reason that its switch would be in vain.
-    """
-    obstacle = search.obstacle
-    reason, fix = (obstacle.reason, obstacle.fix) if obstacle is not None else ("", _MOVE_FIRST)
-    switched, tried = search.switched(), {entry.node.name for entry in search.end.nodes}
-    for name in sorted(entry.node.name for entry in begin.nodes if entry.node.name not in switched):
-        reference = f"Node//{name}"
-        own = obstacles.get(reference)
-        if own is not None:
-            yield Held(object=reference, reason=own.own_reason, fix=own.fix)
-        elif name not in tried:
-            yield Held(object=reference, reason=in_vain.get(name, NO_USER), fix=_MOVE_FIRST)
-        else:
-            text = reason if reference in obstacles else _NOT_TRIED.format(reason)
-            yield Held(object=reference, reason=text, fix=fix)
-    for namespace in dict.fromkeys(part.namespace for part in search.end.parts):
-        reference = f"Namespace//{namespace}"
-        own = obstacles.get(reference)
-        if own is None:
-            yield Held(object=reference, reason=reason, fix=fix)
-        else:
-            yield Held(object=reference, reason=own.reason, fix=own.fix or fix)

@@ -1,4 +1,4 @@
-"""The waves of a plan, as a search has found them. Pure."""
+"""The waves of a plan, as a search has found them, and the objects that it has no wave for. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,17 +20,26 @@ from migration.plan.model.plan import (
     PlannedWorkload,
     Wave,
 )
+from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.device_map import WaveDetails
-from migration.plan.search.moments import Attempt, Moment, stage_after
+from migration.plan.search.moments import Attempt, Moment, Obstacle, stage_after
 from migration.plan.search.next_pods import AddedPods, NextPod, added_pod_notes, next_pod_notes
 from migration.plan.search.other_pods import PodName
 from migration.plan.search.placement import Placer
+from migration.plan.search.searched import SearchedWaves
 from migration.plan.search.stage_allocator import Placement
+from migration.plan.search.usable_nodes import NO_USER
 
 _NO_SPARE: Final = (
     "after it no node to spare of those with {}: were one lost, more pods would have no devices than today; "
     "--spare-nodes 1 holds what cannot have one"
 )
+_NOT_TRIED: Final = "not tried by itself, as one of many; {}"
+_MOVE_FIRST: Final = (
+    "solve what holds namespaces and workloads, then plan again from a new snapshot"
+)
+_EXPLAINED: Final = 64
+"""Held objects of a kind that are tried by themselves for a reason of their own."""
 
 _NAMES: Final = 5
 """Workloads that a note names; README.md has all."""
@@ -306,3 +315,59 @@ def _waiting_notes(
                 "one that ends gets none again before its node has changed hands; solve what holds these nodes first; a "
                 f'DaemonSet of such nodes alone may keep its device keys: label its template {TRANSLATE_LABEL}: "false"'
             )
+
+
+def own_obstacles(
+    alone: WaveSearch, begin: Moment, search: SearchedWaves
+) -> dict[str, Obstacle | None]:
+    """Return object to the obstacle to a wave of it alone after all waves, for the first ones without a wave.
+
+    Args:
+        alone: A search of the same pods.
+        begin: The moment before the first wave.
+        search: The waves.
+    """
+    switched = search.switched()
+    left = [entry for entry in begin.nodes if entry.node.name not in switched][:_EXPLAINED]
+    namespaces = list(dict.fromkeys(part.namespace for part in search.end.parts))[:_EXPLAINED]
+    return {
+        **{f"Node//{entry.node.name}": alone.explain(search.end, entry) for entry in left},
+        **{f"Namespace//{name}": alone.explain_namespace(search.end, name) for name in namespaces},
+    }
+
+
+def held_objects(
+    begin: Moment,
+    search: SearchedWaves,
+    *,
+    obstacles: Mapping[str, Obstacle | None],
+    in_vain: Mapping[str, str],
+) -> Iterator[Held]:
+    """Yield the objects without a wave: infeasible ones, and nodes that would be switched in vain.
+
+    Args:
+        begin: The moment before the first wave.
+        search: The waves; nodes that were of use to nobody are not among those at its end.
+        obstacles: Object, as `Node//name` or `Namespace//name`, to its own obstacle.
+        in_vain: Node that was not tried to the reason that its switch would be in vain.
+    """
+    obstacle = search.obstacle
+    reason, fix = (obstacle.reason, obstacle.fix) if obstacle is not None else ("", _MOVE_FIRST)
+    switched, tried = search.switched(), {entry.node.name for entry in search.end.nodes}
+    for name in sorted(entry.node.name for entry in begin.nodes if entry.node.name not in switched):
+        reference = f"Node//{name}"
+        own = obstacles.get(reference)
+        if own is not None:
+            yield Held(object=reference, reason=own.own_reason, fix=own.fix)
+        elif name not in tried:
+            yield Held(object=reference, reason=in_vain.get(name, NO_USER), fix=_MOVE_FIRST)
+        else:
+            text = reason if reference in obstacles else _NOT_TRIED.format(reason)
+            yield Held(object=reference, reason=text, fix=fix)
+    for namespace in dict.fromkeys(part.namespace for part in search.end.parts):
+        reference = f"Namespace//{namespace}"
+        own = obstacles.get(reference)
+        if own is None:
+            yield Held(object=reference, reason=reason, fix=fix)
+        else:
+            yield Held(object=reference, reason=own.reason, fix=own.fix or fix)

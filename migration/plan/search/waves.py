@@ -9,7 +9,6 @@ node is switched only if its devices are of use to somebody afterwards.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 import msgspec
 
@@ -27,14 +26,13 @@ from migration.plan.search.losses import NodeLosses
 from migration.plan.search.moments import (
     Candidate,
     Moment,
-    Obstacle,
     PlanProgress,
     Policy,
     policies_in_order,
 )
 from migration.plan.search.next_pods import find_added_pods, find_next_pods
 from migration.plan.search.placement import Placer
-from migration.plan.search.searched import SearchedWaves, completed, held_objects, search_policies
+from migration.plan.search.searched import SearchedWaves, completed, search_policies
 from migration.plan.search.sparing import SparingSearch
 from migration.plan.search.spread import Spreading
 from migration.plan.search.stage import PodKey, Stage, switched_labels
@@ -58,10 +56,14 @@ from migration.plan.search.usable_nodes import (
     held_barred,
     vain_reasons,
 )
-from migration.plan.search.wave_report import WaveReports, Waves, evicted_others, unplaced_pods
-
-_EXPLAINED: Final = 64
-"""Held nodes that are tried by themselves for a reason of their own."""
+from migration.plan.search.wave_report import (
+    WaveReports,
+    Waves,
+    evicted_others,
+    held_objects,
+    own_obstacles,
+    unplaced_pods,
+)
 
 
 class Planner:
@@ -185,6 +187,7 @@ class Planner:
         today = self._losses.today_note(keeps_spare=useful.keeps_spare())
         notes = (today, suspended_text(self._workloads))
         reports = WaveReports(self._placer, self._workloads, self._policy.wave_nodes, notes)
+        alone = WaveSearch(self._placer, self._policy, self._losses, progress.stops)
         return Waves(
             waves=with_couplings(
                 tuple(reports.waves(useful.waves, useful.switched(), next_pods, added_pods)),
@@ -201,7 +204,7 @@ class Planner:
                 *held_objects(
                     begin,
                     useful,
-                    obstacles=self._own_obstacles(begin, useful, progress),
+                    obstacles=own_obstacles(alone, begin, useful),
                     in_vain=vain_reasons(self._needs(begin, useful), self._cluster, self._usable),
                 ),
             ),
@@ -363,22 +366,6 @@ class Planner:
                     search_policies(self._placer, self._losses, in_parts, policies, progress),
                 )
         return search
-
-    def _own_obstacles(
-        self, begin: Moment, search: SearchedWaves, progress: PlanProgress
-    ) -> dict[str, Obstacle | None]:
-        """Return object to the obstacle to a wave of it alone after all waves, for the first ones without a wave."""
-        alone = WaveSearch(self._placer, self._policy, self._losses, progress.stops)
-        switched = search.switched()
-        left = [entry for entry in begin.nodes if entry.node.name not in switched][:_EXPLAINED]
-        namespaces = list(dict.fromkeys(part.namespace for part in search.end.parts))[:_EXPLAINED]
-        return {
-            **{f"Node//{entry.node.name}": alone.explain(search.end, entry) for entry in left},
-            **{
-                f"Namespace//{name}": alone.explain_namespace(search.end, name)
-                for name in namespaces
-            },
-        }
 
     def _better(self, first: SearchedWaves, second: SearchedWaves) -> SearchedWaves:
         """Return the search that leaves fewer pods without claims, then that with more nodes, with one to spare."""
