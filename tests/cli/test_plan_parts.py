@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from testing.command import ROOT, drawbridge
-from testing.documents import namespace, resource_quota
+from testing.documents import api_object, namespace, resource_quota
 from testing.migration import GPU, SHARE, hami_node, plugin_node, running_job, workload
 from testing.plan import Objects, call, changes, document, held_objects, planned, script, waves
 
@@ -96,6 +96,23 @@ def test_a_namespace_that_cannot_be_divided_converts_no_node(tmp_path: Path) -> 
     assert (1, []) == (result.exit_code, waves(document(tmp_path)))
     assert {*(f"Node//h{number:02}" for number in range(16)), "Namespace//team"} == held.keys()
     assert "no pod with claims would use its devices" in held["Node//h15"]
+
+
+def test_a_node_in_vain_beside_one_that_a_namespace_waits_for_is_left_out(tmp_path: Path) -> None:
+    """A reader's plan switched a MIG node with a namespace, whose pods used other nodes."""
+    nodes = [hami_node(f"h{number}") for number in range(5)]
+    nodes[3]["metadata"]["labels"]["pool"] = "b"
+    (owner, _) = workload("nightly", SHARE, ["h3"], nodeSelector={"pool": "b"})
+    job = {"spec": {"template": owner["spec"]["template"]}}
+    spec = {"schedule": "0 3 * * *", "jobTemplate": job}
+    nightly = api_object("CronJob", "nightly", "night", spec=spec) | {"apiVersion": "batch/v1"}
+    full = workload("api", WHOLE, [f"h{number // 2}" for number in range(6)])
+    objects = [*nodes, namespace("team"), namespace("night"), *full, nightly]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 2, "--spare-nodes", 0)
+
+    assert [(["h3"], ["night"])] == waves(plan)
+    assert "no pod with claims would use its devices" in held_objects(plan)["Node//h4"]
 
 
 def test_nodes_of_another_system_are_not_in_vain(tmp_path: Path) -> None:

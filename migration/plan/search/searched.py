@@ -31,6 +31,8 @@ _PARTS_FIRST: Final = "its namespaces would wait for the work of each further no
 _KEPT: Final = "{} needs {} for its next pods until its namespace is opted in"
 _TRIED_GAPS: Final = 8
 """Workloads for whose next pods a node is kept."""
+_TRIED_NODES: Final = 32
+"""Nodes that are left out by themselves."""
 _SHARED: Final = "each wave moves its share of the pods that get claims, by the number of its nodes"
 
 
@@ -143,6 +145,32 @@ def completed(
     )
     late = msgspec.structs.replace(late, waves=explained)
     return _with_part_reasons(late, wave_search)
+
+
+def without_nodes(
+    searched: SearchedWaves, names: Collection[str], wave_search: WaveSearch
+) -> SearchedWaves:
+    """Return the waves without some nodes, as far as the others fit without them.
+
+    All of them are tried first, then those of each wave, then some by themselves.
+
+    Args:
+        searched: The waves.
+        names: The names of the nodes.
+        wave_search: A search of the same pods.
+    """
+    own = [
+        [entry.node.name for entry in attempt.nodes if entry.node.name in names]
+        for _, attempt in searched.waves
+    ]
+    every = [name for wave in own for name in wave]
+    for choice in (every, *reversed(own), *([name] for name in every[:_TRIED_NODES])):
+        left_out = searched.switched().intersection(choice)
+        if left_out:
+            remaining = [_Remaining.of(attempt, left_out) for _, attempt in searched.waves]
+            planned = [wave._replace(left=()) for wave in remaining]
+            searched = _rebuilt(searched, 0, planned, wave_search) or searched
+    return searched
 
 
 def _with_order_reason(moment: Moment, attempt: Attempt, wave_nodes: int) -> Attempt:

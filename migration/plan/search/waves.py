@@ -32,7 +32,12 @@ from migration.plan.search.moments import (
 )
 from migration.plan.search.next_pods import find_added_pods, find_next_pods
 from migration.plan.search.placement import Placer
-from migration.plan.search.searched import SearchedWaves, completed, search_policies
+from migration.plan.search.searched import (
+    SearchedWaves,
+    completed,
+    search_policies,
+    without_nodes,
+)
 from migration.plan.search.sparing import SparingSearch
 from migration.plan.search.spread import Spreading
 from migration.plan.search.stage import PodKey, Stage, switched_labels
@@ -399,22 +404,25 @@ class Planner:
         is_useful = not self._useless_nodes(begin, again) & again.switched()
         if is_useful and len(again.end.parts) <= len(search.end.parts):
             return again
-        # Fewer nodes do not do, so they are left out once nothing moves any more.
+        # Fewer nodes do not do, so those that the parts do without are left out, and all once nothing moves any more.
         last = max(
             (number for number, (_, attempt) in enumerate(search.waves, start=1) if attempt.parts),
             default=0,
         )
         end = search.waves[last][0] if last < len(search.waves) else search.end
-        useful = tuple(entry for entry in end.nodes if entry.node.name not in useless)
+        moving = msgspec.structs.replace(search, waves=search.waves[:last], end=end)
+        repeating = WaveSearch(self._placer, self._policy, self._losses, progress.stops)
+        moving = without_nodes(moving, useless, repeating)
+        useful = tuple(entry for entry in moving.end.nodes if entry.node.name not in useless)
         further = search_policies(
             self._placer,
             self._losses,
-            msgspec.structs.replace(end, nodes=useful),
+            msgspec.structs.replace(moving.end, nodes=useful),
             self._policies,
             progress,
         )
         return SearchedWaves(
-            waves=(*search.waves[:last], *further.waves),
+            waves=(*moving.waves, *further.waves),
             end=further.end,
             obstacle=search.obstacle or further.obstacle,
         )
