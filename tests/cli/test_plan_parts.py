@@ -115,6 +115,28 @@ def test_a_node_in_vain_beside_one_that_a_namespace_waits_for_is_left_out(tmp_pa
     assert "no pod with claims would use its devices" in held_objects(plan)["Node//h4"]
 
 
+def test_a_namespace_whose_nodes_are_in_vain_says_how_many_pods_are_too_many(
+    tmp_path: Path,
+) -> None:
+    """Its nodes were held for it, and it for its nodes, with no way out."""
+    nodes = [plugin_node(f"gpu-{number}") for number in range(3)]
+    places = ["gpu-0"] * 3 + ["gpu-1"] * 3
+    pods = workload("train", {GPU: "1"}, places, schedulerName="volcano")
+    fewer = workload("train", {GPU: "1"}, places[1:-1], schedulerName="volcano")
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *pods])
+    without_two = planned(tmp_path, [*nodes, namespace("team"), *fewer])
+
+    held = {entry["object"]: entry for entry in plan["held"]}
+    assert {"Node//gpu-0", "Node//gpu-1", "Node//gpu-2", "Namespace//team"} == held.keys()
+    assert (
+        "once it is opted in with gpu-2 switched (no more nodes can be before that), 2 pods have no devices: "
+        "2 of Deployment/team/train"
+    ) == held["Namespace//team"]["reason"]
+    assert held["Namespace//team"]["fix"].startswith("free devices for these pods first")
+    assert {} == held_objects(without_two)
+
+
 def test_nodes_of_another_system_are_not_in_vain(tmp_path: Path) -> None:
     """No pod of HAMi could use them, and those of the plugin find them before and after."""
     full = [hami_node("hami-0"), *workload("web", WHOLE, ["hami-0", "hami-0"])]

@@ -38,6 +38,7 @@ _NOT_TRIED: Final = "not tried by itself, as one of many; {}"
 _MOVE_FIRST: Final = (
     "solve what holds namespaces and workloads, then plan again from a new snapshot"
 )
+_WITH_THOSE: Final = "once it is opted in with {} switched (no more nodes can be before that)"
 _EXPLAINED: Final = 64
 """Held objects of a kind that are tried by themselves for a reason of their own."""
 
@@ -318,7 +319,7 @@ def _waiting_notes(
 
 
 def own_obstacles(
-    alone: WaveSearch, begin: Moment, search: SearchedWaves
+    alone: WaveSearch, begin: Moment, search: SearchedWaves, in_vain: SearchedWaves
 ) -> dict[str, Obstacle | None]:
     """Return object to the obstacle to a wave of it alone after all waves, for the first ones without a wave.
 
@@ -326,14 +327,33 @@ def own_obstacles(
         alone: A search of the same pods.
         begin: The moment before the first wave.
         search: The waves.
+        in_vain: The waves with the nodes in them that are switched in vain.
     """
     switched = search.switched()
     left = [entry for entry in begin.nodes if entry.node.name not in switched][:_EXPLAINED]
     namespaces = list(dict.fromkeys(part.namespace for part in search.end.parts))[:_EXPLAINED]
     return {
         **{f"Node//{entry.node.name}": alone.explain(search.end, entry) for entry in left},
-        **{f"Namespace//{name}": alone.explain_namespace(search.end, name) for name in namespaces},
+        **{
+            f"Namespace//{name}": _namespace_obstacle(alone, name, search.end, in_vain.end)
+            for name in namespaces
+        },
     }
+
+
+def _namespace_obstacle(
+    alone: WaveSearch, name: str, end: Moment, end_in_vain: Moment
+) -> Obstacle | None:
+    """Return the obstacle to the opt-in of a namespace, with the nodes for it whose switch is in vain without it.
+
+    These are held for its pods, so that they are held is no reason for the namespace.
+    """
+    serving = end.serving.get(name, frozenset())
+    in_vain = serving & (end_in_vain.stage.switched - end.stage.switched)
+    obstacle = alone.explain_namespace(end_in_vain, name) if in_vain else None
+    if obstacle is None:
+        return alone.explain_namespace(end, name)
+    return msgspec.structs.replace(obstacle, moment=_WITH_THOSE, nodes=tuple(sorted(in_vain)))
 
 
 def held_objects(

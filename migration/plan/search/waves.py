@@ -209,7 +209,7 @@ class Planner:
                 *held_objects(
                     begin,
                     useful,
-                    obstacles=own_obstacles(alone, begin, useful),
+                    obstacles=own_obstacles(alone, begin, useful, search),
                     in_vain=vain_reasons(self._needs(begin, useful), self._cluster, self._usable),
                 ),
             ),
