@@ -99,7 +99,7 @@ def test_a_namespace_that_cannot_be_divided_converts_no_node(tmp_path: Path) -> 
 
 
 def test_a_node_in_vain_beside_one_that_a_namespace_waits_for_is_left_out(tmp_path: Path) -> None:
-    """A reader's plan switched a MIG node with a namespace, whose pods used other nodes."""
+    """A reader's plan switched a MIG node with a namespace for pods that used other nodes."""
     nodes = [hami_node(f"h{number}") for number in range(5)]
     nodes[3]["metadata"]["labels"]["pool"] = "b"
     (owner, _) = workload("nightly", SHARE, ["h3"], nodeSelector={"pool": "b"})

@@ -31,8 +31,8 @@ _PARTS_FIRST: Final = "its namespaces would wait for the work of each further no
 _KEPT: Final = "{} needs {} for its next pods until its namespace is opted in"
 _TRIED_GAPS: Final = 8
 """Workloads for whose next pods a node is kept."""
-_TRIED_NODES: Final = 32
-"""Nodes that are left out by themselves."""
+_REPEATED: Final = 128
+"""Waves that are repeated to leave nodes out, about."""
 _SHARED: Final = "each wave moves its share of the pods that get claims, by the number of its nodes"
 
 
@@ -152,7 +152,7 @@ def without_nodes(
 ) -> SearchedWaves:
     """Return the waves without some nodes, as far as the others fit without them.
 
-    All of them are tried first, then those of each wave, then some by themselves.
+    All of them are tried first, then those of each wave, then single ones.
 
     Args:
         searched: The waves.
@@ -164,12 +164,14 @@ def without_nodes(
         for _, attempt in searched.waves
     ]
     every = [name for wave in own for name in wave]
-    for choice in (every, *reversed(own), *([name] for name in every[:_TRIED_NODES])):
-        left_out = searched.switched().intersection(choice)
-        if left_out:
-            remaining = [_Remaining.of(attempt, left_out) for _, attempt in searched.waves]
-            planned = [wave._replace(left=()) for wave in remaining]
-            searched = _rebuilt(searched, 0, planned, wave_search) or searched
+    steps_left = _REPEATED
+    for choice in (every, *reversed(own), *([name] for name in every)):
+        remaining = [_Remaining.of(attempt, choice) for _, attempt in searched.waves]
+        changed = [number for number, wave in enumerate(remaining) if wave.left]
+        if changed and steps_left > 0:
+            planned = [wave._replace(left=()) for wave in remaining[changed[0] :]]
+            steps_left -= len(planned)
+            searched = _rebuilt(searched, changed[0], planned, wave_search) or searched
     return searched
 
 

@@ -344,7 +344,7 @@ def own_obstacles(
 def _namespace_obstacle(
     alone: WaveSearch, name: str, end: Moment, end_in_vain: Moment
 ) -> Obstacle | None:
-    """Return the obstacle to the opt-in of a namespace, with the nodes for it whose switch is in vain without it.
+    """Return the obstacle to the opt-in of a namespace, with the nodes for it that are switched in vain without it.
 
     These are held for its pods, so that they are held is no reason for the namespace.
     """
