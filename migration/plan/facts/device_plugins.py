@@ -199,6 +199,27 @@ def confirmed_labels(node: PlannedNode, plugin_label: str) -> dict[str, str]:
     return labels
 
 
+def with_plugin_label(
+    node: PlannedNode, own: Mapping[str, str], plugin_label: str, plugins: DevicePlugins
+) -> PlannedNode:
+    """Return a node with the confirmed labels, if a device plugin serves it or would stay there.
+
+    Args:
+        node: The node.
+        own: The labels that it has today.
+        plugin_label: The confirmed labels, as in the plan.
+        plugins: The cluster's device plugins.
+    """
+    confirmed = confirmed_labels(node, plugin_label)
+    if not confirmed or (node.source != Source.DEVICE_PLUGIN and not plugins.misgiving(node, "")):
+        return node
+    return msgspec.structs.replace(
+        node,
+        labels={**node.labels, **confirmed},
+        former_labels={**node.former_labels, **{key: own.get(key) for key in confirmed}},
+    )
+
+
 def _labels_against(driver: str, plugin_label: str) -> dict[str, str]:
     """Return the confirmed labels for the plugins of a driver's vendor: that of a cloud for another vendor is none."""
     return dict(

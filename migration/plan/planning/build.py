@@ -27,9 +27,9 @@ from migration.plan.facts.autoscalers import guard_annotations, pool_of, unready
 from migration.plan.facts.confirmed import read_releases
 from migration.plan.facts.device_plugins import (
     DevicePlugins,
-    confirmed_labels,
     held_kept_names,
     held_unknown_devices,
+    with_plugin_label,
 )
 from migration.plan.facts.driver_nodes import read_class_nodes, read_driver_nodes
 from migration.plan.facts.driver_values import held_by_roots, read_driver_values
@@ -462,32 +462,11 @@ def _candidates(
             )
             candidates.append(
                 Candidate(
-                    node=_with_plugin_label(planned, own, question.plugin_label, plugins),
+                    node=with_plugin_label(planned, own, question.plugin_label, plugins),
                     notes=tuple(node_notes(own, node.source, devices, operator)),
                 )
             )
     return candidates, blocked
-
-
-def _with_plugin_label(
-    node: PlannedNode, own: Mapping[str, str], plugin_label: str, plugins: DevicePlugins
-) -> PlannedNode:
-    """Return a node with the confirmed labels, if a device plugin serves it or would stay there.
-
-    Args:
-        node: The node.
-        own: The labels that it has today.
-        plugin_label: The confirmed labels, as in the plan.
-        plugins: The cluster's device plugins.
-    """
-    confirmed = confirmed_labels(node, plugin_label)
-    if not confirmed or (node.source != Source.DEVICE_PLUGIN and not plugins.misgiving(node, "")):
-        return node
-    return msgspec.structs.replace(
-        node,
-        labels={**node.labels, **confirmed},
-        former_labels={**node.former_labels, **{key: own.get(key) for key in confirmed}},
-    )
 
 
 def _expected_devices(
