@@ -22,8 +22,8 @@ from translation.cluster.snapshot import (
     vocabularies_in_force,
 )
 from translation.compiling.claims import Claim
-from translation.model.dimensions import counts_amounts, counts_devices
-from translation.model.keys import ANY, Key, KeyOutcome, Place
+from translation.model.dimensions import counts_amounts, counts_devices, is_named
+from translation.model.keys import ANY, KeyOutcome, Place
 from translation.profiles.profile import Profile
 from translation.vocabularies import tensorfusion
 
@@ -106,15 +106,24 @@ class Measures:
         return _number(double, measure) > _number(single, measure)
 
     def _other_keys(self, key: str) -> Iterator[tuple[str, str]]:
-        """Yield the other keys that show a pod's vendor to limits, with an amount of each."""
+        """Yield the other keys that show a pod's vendor to limits, with an amount of each; first those of pods.
+
+        Where the cluster renamed a key, its legacy system reads the new name only.
+        """
         samples: dict[str, str] = {}
+        renamed_samples: dict[str, str] = {}
         for vocabulary in self.vocabularies.values():
             for row in vocabulary.table:
-                if row.place is Place.LIMIT and ANY not in row.name and row.name != key:
+                if row.place is Place.LIMIT and ANY not in row.name:
                     # A part of a device whose size is not published is rejected, and a whole one is not.
                     sample = "100" if row.unit == "percent" else _SAMPLES.get(row.unit, "1")
                     samples.setdefault(row.name, sample)
-        yield from sorted(samples.items())
+            for name, own_name in vocabulary.renamed_keys.items():
+                if own_name in samples:
+                    renamed_samples[name] = samples[own_name]
+        for name, sample in (*sorted(renamed_samples.items()), *sorted(samples.items())):
+            if name != key:
+                yield name, sample
 
     def _multiplier(self, key: str, measure: ClaimMeasure) -> str:
         """Return the key with the number of devices that get the amount each; empty without one."""
@@ -193,12 +202,13 @@ class Measures:
             return
         for vocabulary in self.vocabularies.values():
             rows = [row for row in vocabulary.table if row.place is Place.LIMIT]
-            units = {row.unit for row in rows if _is_named(key, row)} & _SAMPLES.keys()
+            own_name = vocabulary.renamed_keys.get(key, key)
+            units = {row.unit for row in rows if is_named(own_name, row)} & _SAMPLES.keys()
             for unit in sorted(units):
                 sample = Quantity(_SAMPLES[unit])
                 yield sample, {}
                 for row in rows:
-                    if ANY not in row.name and row.name != key and row.outcome in _REQUESTING:
+                    if ANY not in row.name and row.name != own_name and row.outcome in _REQUESTING:
                         yield sample, {row.name: _SAMPLES.get(row.unit, "1")}
 
     def _translate(self, amounts: Mapping[str, str], owner: str) -> tuple[Claim, ...]:
@@ -227,13 +237,6 @@ class Measures:
 
 
 _REQUESTING: Final = frozenset({KeyOutcome.COUNT, KeyOutcome.CAPACITY})
-
-
-def _is_named(key: str, row: Key) -> bool:
-    before, wildcard, after = row.name.partition(ANY)
-    if not wildcard:
-        return key == row.name
-    return len(key) > len(before + after) and key.startswith(before) and key.endswith(after)
 
 
 def _proportional(

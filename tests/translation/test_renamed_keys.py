@@ -5,12 +5,15 @@ from typing import NamedTuple
 
 import pytest
 
+from findings.finding import Code
 from kube.errors import ConfigError
 from kube.quantity import Quantity
 from process.model.settings import parse_settings
 from process.profiles.profile_files import load_profiles
+from quotas.resource_quotas.scopes import Quota, devices_of_class
 from testing.builders import (
     HAMI,
+    NAMESPACE,
     admit,
     container,
     derived_claims,
@@ -27,7 +30,7 @@ from testing.builders import (
 from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
 from translation.model.choices import Choices, CorePolicy, HamiDefaults
-from translation.pipeline.translate import Translated
+from translation.pipeline.translate import Refused, Translated
 from translation.preflight.checks.quotas import quota_amounts
 from translation.reading.renamed_keys import renaming_fault
 from webhook.settings import Settings
@@ -159,6 +162,18 @@ def test_a_quota_counts_the_renamed_key() -> None:
     counted = [key for key, _ in quota_amounts(legacy, readings, vocabularies)]
 
     assert "example.com/mem" in counted
+
+
+def test_a_quota_on_a_renamed_amount_is_not_counted_by_one_on_devices() -> None:
+    """A pod with `example.com/mem` was admitted, and the line on it limited nothing any more."""
+    lines = frozenset({"requests.example.com/mem", devices_of_class(HAMI)})
+    snapshot = translation_snapshot(quotas={NAMESPACE: {"shares": Quota(names=lines)}})
+    written = pod(container(amounts={"example.com/mem": 1000}))
+
+    outcome = translation_outcome(written, snapshot=snapshot, options=RENAMED)
+
+    assert isinstance(outcome, Refused)
+    assert [Code.QUOTA_NOT_COUNTED] == [finding.code for finding in outcome.findings]
 
 
 @pytest.mark.parametrize(

@@ -43,12 +43,13 @@ def _rows(key: str, vocabularies: Iterable[Vocabulary]) -> Iterator[Key]:
         row
         for vocabulary in vocabularies
         for row in vocabulary.table
-        if row.place is Place.LIMIT and _matches(key, row.name)
+        if row.place is Place.LIMIT and is_named(vocabulary.renamed_keys.get(key, key), row)
     )
 
 
-def _matches(key: str, name: str) -> bool:
-    before, wildcard, after = name.partition(ANY)
+def is_named(key: str, row: Key) -> bool:
+    """Return True if a row of a vocabulary's table is about a key, by its name there."""
+    before, wildcard, after = row.name.partition(ANY)
     if not wildcard:
-        return key == name
+        return key == row.name
     return len(key) > len(before + after) and key.startswith(before) and key.endswith(after)
