@@ -94,16 +94,19 @@ class YamlReader:
     def _raise_at(self, event: Any, message: str) -> NoReturn:
         raise_at(self._source, event.start_mark.line + 1, message)
 
+    def _raise_too_deep(self, event: Any) -> NoReturn:
+        self._raise_at(event, f"nested deeper than {MAX_DEPTH} levels")
+
     def _read_value(self, event: Any, depth: int) -> Any:
         """Read the value that begins with an event."""
         kind = type(event)
         if kind is AliasEvent:
-            return self._read_alias(event)
+            return self._read_alias(event, depth)
         value: Any
         if kind is ScalarEvent:
             value = self._read_scalar(event)
         elif depth == MAX_DEPTH:
-            self._raise_at(event, f"nested deeper than {MAX_DEPTH} levels")
+            self._raise_too_deep(event)
         elif kind is MappingStartEvent:
             value = self._read_mapping(depth + 1)
         else:
@@ -202,20 +205,22 @@ class YamlReader:
                 self._raise_at(event, "<< takes a mapping or a list of mappings")
             result.update(mapping)
 
-    def _read_alias(self, event: Any) -> Any:
+    def _read_alias(self, event: Any, depth: int) -> Any:
         if event.anchor not in self._anchors:
             self._raise_at(event, f"the alias *{event.anchor} has no anchor before it")
-        return self._copy(event, self._anchors[event.anchor])
+        return self._copy(event, self._anchors[event.anchor], depth)
 
-    def _copy(self, event: Any, value: Any) -> Any:
+    def _copy(self, event: Any, value: Any, depth: int) -> Any:
         """Return a copy, so that objects share no parts; the total size of copies is limited."""
         self._aliased += 1
         if self._aliased > MAX_ALIASED_NODES:
             self._raise_at(event, f"aliases expand to more than {MAX_ALIASED_NODES} values")
+        if isinstance(value, dict | list) and depth == MAX_DEPTH:
+            self._raise_too_deep(event)
         if isinstance(value, dict):
-            return {key: self._copy(event, child) for key, child in value.items()}
+            return {key: self._copy(event, child, depth + 1) for key, child in value.items()}
         if isinstance(value, list):
-            return [self._copy(event, child) for child in value]
+            return [self._copy(event, child, depth + 1) for child in value]
         return value
 
 

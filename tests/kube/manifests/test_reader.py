@@ -148,6 +148,10 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{here}: &{here} [{', '.join([f'*{before}'] * 9)}]\n"
     for before, here in zip("abcdefgh", "bcdefghi", strict=True)
 )
+DEEP_ALIASES = "a: &a {a: {a: 1}}\n" + "".join(
+    f"b{number}: &a {'{a: ' * 100}*a{'}' * 100}\n" for number in range(20)
+)
+"""Each line nests a hundred levels, and they ended commands in a traceback together."""
 
 
 @pytest.mark.parametrize(
@@ -206,6 +210,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
             "f:3: 'x' does not agree with its tag",
         ),
         ("an alias bomb", HEAD + BOMB, "f:8: aliases expand to more than 100000 values"),
+        ("aliases in each other", HEAD + DEEP_ALIASES, "f:5: nested deeper than 200 levels"),
         ("deep YAML", f"{HEAD}a: {'[' * 100_000}", "f:3: nested deeper than 200 levels"),
         (
             "deep JSON",
