@@ -11,6 +11,9 @@ import yaml
 MAX_BYTES: Final = 2**20
 """The largest size of a document, that of a ConfigMap. The library reads some tens of kilobytes in
 a second."""
+MAX_ALIASED: Final = 100_000
+"""Values that aliases may stand for again: whoever reads the document into types makes each of them, and a few
+lines could stand for billions."""
 MAX_MERGED: Final = 10_000
 """Entries that merge keys (`<<`) may copy: a few lines of them could ask for billions."""
 _MERGE: Final = "tag:yaml.org,2002:merge"
@@ -42,9 +45,20 @@ def load_yaml(text: str | bytes, max_bytes: int = MAX_BYTES) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, with a bound on the nodes that merge keys copy."""
+    """The safe loader, with bounds on the nodes that aliases stand for and merge keys copy."""
 
     _merged = 0
+
+    def get_single_node(self) -> yaml.Node | None:
+        """Return the nodes of the document."""
+        root: yaml.Node | None = super().get_single_node()
+        if root is not None:
+            sizes: dict[yaml.Node, int] = {}
+            if _size(root, sizes) - len(sizes) > MAX_ALIASED:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"aliases expand to more than {MAX_ALIASED} values"
+                )
+        return root
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Replace merge keys by the entries of the mappings that they name."""
@@ -64,6 +78,23 @@ class _Loader(yaml.SafeLoader):
                 problem=f"merge keys copy more than {MAX_MERGED} entries",
                 problem_mark=key.start_mark,
             )
+
+
+def _size(node: yaml.Node, sizes: dict[yaml.Node, int]) -> int:
+    """Return the number of nodes below a node and itself; those with several aliases count for each.
+
+    Args:
+        sizes: The nodes that have been counted, each once.
+    """
+    if node in sizes:
+        return sizes[node]
+    sizes[node] = 0  # A node within itself ends here.
+    children = () if isinstance(node, yaml.ScalarNode) else node.value
+    for child in children:
+        for part in child if isinstance(child, tuple) else (child,):
+            sizes[node] += _size(part, sizes)
+    sizes[node] += 1
+    return sizes[node]
 
 
 def _line(text: str) -> str:
