@@ -83,10 +83,18 @@ REFUSED = (
     Refused("an empty file", {"a.yaml": ""}, "a.yaml: not a driver profile"),
     Refused("text that nests", {"a.yaml": "[" * 100_000}, "nests too deeply"),
     Refused(
-        "merge keys that double and double",
+        "aliases that double and double",
         {
             "a.yaml": "a0: &a0 {k: 1}\n"
             + "".join(f"a{n}: &a{n} {{<<: [{f'*a{n - 1},' * 9}]}}\n" for n in range(1, 12))
+        },
+        "aliases expand to more",
+    ),
+    Refused(
+        "merge keys of a large mapping",
+        {
+            "a.yaml": f"a: &a {{{''.join(f'k{n}: 1, ' for n in range(100))}}}\n"
+            f"b: {{<<: [{'*a,' * 150}]}}"
         },
         "merge keys copy more",
     ),
