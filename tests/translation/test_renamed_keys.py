@@ -164,16 +164,51 @@ def test_a_quota_counts_the_renamed_key() -> None:
     assert "example.com/mem" in counted
 
 
-def test_a_quota_on_a_renamed_amount_is_not_counted_by_one_on_devices() -> None:
-    """A pod with `example.com/mem` was admitted, and the line on it limited nothing any more."""
-    lines = frozenset({"requests.example.com/mem", devices_of_class(HAMI)})
-    snapshot = translation_snapshot(quotas={NAMESPACE: {"shares": Quota(names=lines)}})
-    written = pod(container(amounts={"example.com/mem": 1000}))
+MIG, OWN_MIG = "nvidia.com/mig-1g.5gb", "example.com/mig"
+OWN_MEMORY = "example.com/mem"
 
-    outcome = translation_outcome(written, snapshot=snapshot, options=RENAMED)
 
-    assert isinstance(outcome, Refused)
-    assert [Code.QUOTA_NOT_COUNTED] == [finding.code for finding in outcome.findings]
+@pytest.mark.parametrize(
+    ("lines", "amounts", "is_refused"),
+    [
+        # A line on devices of the class counts no memory.
+        pytest.param(
+            [f"requests.{OWN_MEMORY}", devices_of_class(HAMI)],
+            {OWN_MEMORY: 1000},
+            True,
+            id="an amount",
+        ),
+        pytest.param(
+            [f"requests.{OWN_MEMORY}", devices_of_class(HAMI)],
+            {"nvidia.com/gpumem": 1000},
+            True,
+            id="an amount by its other name",
+        ),
+        pytest.param(
+            [f"limits.{OWN_MEMORY}"],
+            {"nvidia.com/gpumem": 1000},
+            True,
+            id="a limit by its other name",
+        ),
+        pytest.param([f"requests.{OWN_MIG}"], {MIG: 1}, True, id="MIG devices by their other name"),
+        pytest.param(
+            [f"requests.{OWN_MIG}"], {"nvidia.com/gpu": 1}, False, id="a whole GPU beside them"
+        ),
+    ],
+)
+def test_a_quota_on_a_renamed_key_is_about_the_devices_of_the_key(
+    lines: list[str], amounts: Mapping[str, int], *, is_refused: bool
+) -> None:
+    """The first four pods were admitted, and the line limited nothing; the last one was denied."""
+    snapshot = translation_snapshot(quotas={NAMESPACE: {"gpus": Quota(names=frozenset(lines))}})
+    options = TranslationOptions(renamed_keys={**RENAMED.renamed_keys, OWN_MIG: MIG})
+
+    outcome = translation_outcome(
+        pod(container(amounts=amounts)), snapshot=snapshot, options=options
+    )
+
+    assert is_refused == isinstance(outcome, Refused)
+    assert [Code.QUOTA_NOT_COUNTED] * is_refused == [entry.code for entry in outcome.findings]
 
 
 @pytest.mark.parametrize(

@@ -59,23 +59,27 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
         return names if names or not own else None
 
     own = list(quota_amounts(inputs.legacy, inputs.readings, inputs.vocabularies))
+    own_names: set[str] = set()
     for key, path in own:
         # Devices are counted in place of devices; nothing counts the memory and compute of claims.
         is_amount = counts_amounts(key, vocabularies)
         names = uncounted(key)
         fix = _AMOUNT_FIX if is_amount else _count_fix(names or (), has_selectors=has_selectors)
+        keys = _names_of(key, options.renamed_keys) if is_amount else (key,)
+        own_names.update(keys)
         for name, quota in counting if is_amount or names is not None else ():
-            line = _line_without_claims(quota, key, classes, snapshot)
-            if line:
+            lines = (_line_without_claims(quota, entry, classes, snapshot) for entry in keys)
+            for line in filter(None, lines):
                 yield finding(
                     Code.QUOTA_NOT_COUNTED, path, f"ResourceQuota {name} counts {line}", fix
                 )
     for name, quota in counting:
-        for key in sorted(quota.counted_keys() - {key for key, _ in own}):
+        for key in sorted(quota.counted_keys() - own_names):
             names = uncounted(key)
             if names is None or counts_claims(quota, key, classes, snapshot):
                 continue
-            drivers = _drivers_of_claims(set(classes) - kinds.beside(key), snapshot)
+            beside = kinds.beside(options.renamed_keys.get(key, key))
+            drivers = _drivers_of_claims(set(classes) - beside, snapshot)
             for driver in sorted(drivers & drivers_of_key(key, snapshot, options)):
                 yield finding(
                     Code.QUOTA_NOT_COUNTED,
@@ -84,6 +88,14 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
                     f"{driver}, and does not include claims",
                     _count_fix(names, has_selectors=has_selectors),
                 )
+
+
+def _names_of(key: str, renamed_keys: Mapping[str, str]) -> Sequence[str]:
+    """Return the names that pods may have for a key, of which quotas count each by itself."""
+    meaning = renamed_keys.get(key, key)
+    return sorted(
+        {key, meaning, *(name for name, other in renamed_keys.items() if other == meaning)}
+    )
 
 
 def _line_without_claims(
@@ -109,7 +121,7 @@ def _classes_of_key(
     A pod with GPUs and NICs has claims of both, and a quota of GPUs is not about its NICs.
     """
     drivers = drivers_of_key(key, snapshot, options)
-    beside = kinds.beside(key)
+    beside = kinds.beside(options.renamed_keys.get(key, key))
     own = [
         name
         for name in classes

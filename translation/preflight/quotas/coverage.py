@@ -80,7 +80,7 @@ class ClassKinds(NamedTuple):
     others: frozenset[str]
 
     def beside(self, key: str) -> frozenset[str]:
-        """Return the classes for devices that are counted under other names than a key."""
+        """Return the classes for devices that are counted under other names than a key, by its name in a vocabulary."""
         return self.others if key.startswith(MIG_PREFIX) else self.mig
 
 
