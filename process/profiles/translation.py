@@ -131,8 +131,8 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     GPUs move and NICs do not. A pod keeps these keys beside its claims, and gets both on one node; nothing
     aligns their devices. A resource name is one that no other vocabulary translates, as
     `nvidia.com/sriov_rdma`, or one of replicas, as `nvidia.com/gpu.shared`: pods keep it, and nodes that
-    offer it stay as they are. One to which `renamedKeys` gives a name of `rdma` or `sriov` stays by itself
-    or with that vocabulary, and its nodes move. Empty: all that is known is translated."""
+    offer it stay as they are. One to which `renamedKeys` gives a name of `rdma` or `sriov` stays by itself,
+    together with that name, or with that vocabulary, and its nodes move. Empty: all that is known is translated."""
 
     default_gpu_owner: str = "nvidia"
     """The vocabulary that owns `nvidia.com/gpu` where nothing else in the pod says. `nvidia`, since

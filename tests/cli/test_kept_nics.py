@@ -209,6 +209,18 @@ def test_a_pod_keeps_a_name_that_stands_for_nics(names: tuple[str, ...]) -> None
     assert ["keptBesideClaims"] == [entry.code for entry in answer.findings]
 
 
+def test_the_other_name_of_nics_that_stay_gets_no_claim_for_them() -> None:
+    """The device plugin gives them to pods, and a claim would take one of them from its node."""
+    settings = TranslationSettings(keep=(RAIL,), renamed_keys={RAIL: "rdma/rail_0"})
+    options = settings.checked_options(profiles())
+    amounts = {RAIL: "1", "rdma/rail_0": "1"}
+    pod = api_object("Pod", "train", spec={"containers": [container(amounts=amounts)]})
+
+    after, _ = admit(pod, translation_snapshot(), options)
+
+    assert after == pod
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [

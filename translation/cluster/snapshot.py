@@ -300,10 +300,14 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kept_nics(self) -> frozenset[str]:
-        """The resource names of NICs among those that stay: renamed ones, since their vocabularies have the others."""
-        return frozenset(
-            name for name in self.kept if arbiter.is_nic(self.renamed_keys.get(name, ""))
-        )
+        """The resource names of NICs among those that stay, with the names that they stand for.
+
+        They are renamed ones, since their vocabularies have the others. A pod with the other name of such NICs
+        would get a claim for what the device plugin gives to pods, too.
+        """
+        meanings = {name: self.renamed_keys.get(name, "") for name in self.kept}
+        nics = {name: meaning for name, meaning in meanings.items() if arbiter.is_nic(meaning)}
+        return frozenset((*nics, *nics.values()))
 
     def scheduler_for(
         self, name: str, bridge_scheduler: str, *, opted_in: bool = False
