@@ -51,7 +51,7 @@ def test_a_line_on_a_renamed_amount_becomes_a_limit(tmp_path: Path) -> None:
 
 
 def test_a_renamed_key_tells_whose_devices_a_number_means(tmp_path: Path) -> None:
-    """A pod with it was charged to the limit of the other driver, whose devices it does not get."""
+    """A pod with it was charged to the limit of a driver without its devices."""
     entries = legacy_keys(tmp_path, GPU, vmem="nvidia.com/gpumem")
 
     assert OWN_MEMORY in entries["hami-core-gpu.project-hami.io"]["onlyWith"]

@@ -91,7 +91,7 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
 
 
 def _names_of(key: str, renamed_keys: Mapping[str, str]) -> Sequence[str]:
-    """Return the names that pods may have for a key, of which quotas count each by itself."""
+    """Return all names of a key in pods; quotas count each by itself."""
     meaning = renamed_keys.get(key, key)
     return sorted(
         {key, meaning, *(name for name, other in renamed_keys.items() if other == meaning)}
