@@ -56,3 +56,62 @@ def test_a_pod_that_fits_nowhere_else_waits_for_work(tmp_path: Path) -> None:
     assert [["gpu-2"], ["gpu-3"], ["gpu-1"], ["gpu-0"]] == nodes_of(
         planned(tmp_path, objects, "--wave-nodes", 1)
     )
+
+
+def test_waves_before_the_first_that_needs_the_end_of_work_do_not_wait_for_it(
+    tmp_path: Path,
+) -> None:
+    """Six waves of inference waited for a training of days, though the last wave alone needed its nodes."""
+    zones = {"a": {"nodeSelector": {"zone": "a"}}, "t": {"nodeSelector": {"zone": "t"}}}
+    asks = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    server = workload("server", {GPU: "4"}, ["a-2"], **zones["a"])
+    for metadata in (server[0]["spec"]["template"]["metadata"], server[1]["metadata"]):
+        metadata["annotations"] = asks
+    objects = [
+        namespace("team"),
+        *(plugin_node(f"a-{number}", zone="a") for number in (1, 2)),
+        *(plugin_node(f"t-{number}", zone="t") for number in range(4)),
+        *job("days", "a-1", 4, "2026-11-25T08:00:00Z"),
+        *job("hours", "t-0", 4, "2026-11-30T08:00:00Z"),
+        *workload("web", {GPU: "4"}, ["t-1", "t-2", "t-3"], **zones["t"]),
+        *server,
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 4)
+
+    assert [["t-0"], ["t-1"], ["t-2"], ["t-3"], ["a-1"], ["a-2"]] == nodes_of(plan)
+    reason = "no larger: no wave before its own needs the end of the work on a-1, so this node comes later"
+    assert reason in plan["waves"][0]["notes"]
+
+
+def test_nodes_of_one_training_that_come_later_come_together(tmp_path: Path) -> None:
+    """The wave of another late node took one node of a training, and the next wave the other one."""
+    training = workload("train", {GPU: "4"}, ["gpu-1", "gpu-2"], kind="PyTorchJob")[1:]
+    for pod in training:
+        pod["metadata"]["ownerReferences"][0]["apiVersion"] = "kubeflow.org/v1"
+        pod["status"] = {"phase": "Running", "startTime": "2026-11-02T08:00:00Z"}
+    objects = [
+        namespace("team"),
+        *(plugin_node(f"gpu-{number}") for number in range(5)),
+        *job("hours", "gpu-0", 4, "2026-11-30T08:00:00Z"),
+        *training,
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 2)
+
+    assert [["gpu-3", "gpu-4"], ["gpu-0"], ["gpu-1", "gpu-2"]] == nodes_of(plan)
+
+
+def test_the_work_of_a_wave_that_began_last_is_waited_for_first(tmp_path: Path) -> None:
+    """A script waited for a training of days before it switched the node of a short Job."""
+    objects = [
+        namespace("team"),
+        *(plugin_node(f"gpu-{number}") for number in range(4)),
+        *job("weeks", "gpu-0", 4, "2026-11-02T08:00:00Z"),
+        *job("hours", "gpu-1", 4, "2026-11-30T08:00:00Z"),
+        *workload("web", {GPU: "4"}, ["gpu-2", "gpu-3"]),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 2)
+
+    assert [["gpu-1", "gpu-0"], ["gpu-2", "gpu-3"]] == nodes_of(plan)

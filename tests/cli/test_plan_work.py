@@ -828,7 +828,11 @@ def full(name: str, node: str, since: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("size", "left"), [(3, "gpu-1, gpu-3, so these nodes come"), (2, "gpu-1, so this node comes")]
+    ("size", "left"),
+    [
+        (3, "theirs needs the end of the work on gpu-1, gpu-3, so these nodes come"),
+        (2, "its own needs the end of the work on gpu-1, so this node comes"),
+    ],
 )
 def test_no_wave_waits_for_work_whose_end_it_does_not_need(
     tmp_path: Path, size: int, left: str
@@ -852,9 +856,9 @@ def test_no_wave_waits_for_work_whose_end_it_does_not_need(
         [node["name"] for node in wave["nodes"]] for wave in waves
     ]
     assert [0, 1, 0] == [wave["evictedPods"] for wave in waves]
-    reason = f"no larger: no other wave needs the end of the work on {left} later"
+    reason = f"no larger: no wave before {left} later"
     assert [reason] == [
-        note for note in waves[0]["notes"] if note.startswith("no larger: no other")
+        note for note in waves[0]["notes"] if note.startswith("no larger: no wave")
     ]
 
 

@@ -1,4 +1,4 @@
-"""The nodes with work that may come last, since no pod needs their devices. Pure."""
+"""The nodes with work that may come later, since no pod needs their devices until then. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -9,28 +9,69 @@ from migration.plan.search.placement import Placer
 from migration.plan.search.stage import PodKey
 
 _Wave = tuple[Moment, Attempt]
-_Late = tuple[int, list[Candidate]]
+_Late = tuple[int, Mapping[int, Sequence[Candidate]]]
 
 
 def late_nodes(waves: Sequence[_Wave], end: int, placer: Placer) -> Iterator[_Late]:
-    """Yield the number of the first wave with nodes that may come later, and all of these, in up to two ways.
+    """Yield the number of the first wave with nodes that may come later, and these by the wave that they come before.
 
-    No pod goes to such a node once its own work has ended: in the first way none that fits nowhere else, in the second
-    none at all. Those of the last wave are no reason to order them anew, but come with others.
+    No pod goes to such a node once its own work has ended, and before that wave: in the first way each comes before the
+    first wave with a pod that fits nowhere else, in the next ones all come last. Then in the second way there is no such
+    pod, and in the third none goes there at all. Those of the last wave are no reason to order them anew, but come with
+    others.
 
     Args:
         waves: The waves.
         end: The number of waves before the nodes with pods that never end.
         placer: Places the pods.
     """
-    most, fewest = _late_nodes(waves, end, placer), _late_nodes(waves, end, None)
-    for first, late in (most, fewest) if most != fewest else (most,):
-        if late:
-            yield first, late
+    ways: list[_Late] = []
+    for way in (
+        _deferred_nodes(waves, end, placer),
+        _late_nodes(waves, end, placer),
+        _late_nodes(waves, end, None),
+    ):
+        if way[1] and way not in ways:
+            ways.append(way)
+            yield way
+
+
+def _deferred_nodes(waves: Sequence[_Wave], end: int, placer: Placer) -> _Late:
+    """Return the nodes that no pod needs before a wave later than the next one."""
+    needed: dict[str, int] = {}
+    needs: list[tuple[int, int, Candidate]] = []
+    for number in reversed(range(len(waves))):
+        wave = waves[number]
+        attempt, busy = wave[1], _busy_nodes(waves[: min(number + 1, end)])
+        during = attempt.during.nodes if attempt.during is not None else {}
+        after: Mapping[PodKey, str] = attempt.after.nodes
+        if not busy.isdisjoint((*after.values(), *during.values())):
+            during, after = _places_without(busy, wave, placer)
+        needed.update(dict.fromkeys((*after.values(), *during.values()), number))
+        if number < end:
+            needs += [
+                (number, min(needed.get(entry.node.name, end), end), entry)
+                for entry in attempt.nodes
+                if entry.has_work
+            ]
+    first_need: dict[tuple[str, ...], int] = {}
+    for _, need, entry in needs:
+        first_need[entry.groups] = min(first_need.get(entry.groups, end), need)
+    late: dict[int, list[Candidate]] = {}
+    first = end
+    for number, need, entry in needs:
+        # The nodes of one training come together.
+        place = first_need[entry.groups] if entry.groups else need
+        if place > number + 1 or place == end:
+            late.setdefault(place, []).append(entry)
+            first = min(first, number)
+    if first >= end - 1:
+        return 0, {}
+    return first, {place: youngest_first(nodes) for place, nodes in sorted(late.items())}
 
 
 def _late_nodes(waves: Sequence[_Wave], end: int, placer: Placer | None) -> _Late:
-    """Return the nodes that may come later; without a placer each pod needs the node that it has."""
+    """Return the nodes that may come last; without a placer each pod needs the node that it has."""
     used: set[str] = set()
     first, late = 0, list[Candidate]()
     for number in reversed(range(len(waves))):
@@ -52,12 +93,12 @@ def _late_nodes(waves: Sequence[_Wave], end: int, placer: Placer | None) -> _Lat
         first = number if own else first
         late += own
         used.update(during_nodes.values())
-    if first == end - 1:
-        return 0, []
-    return first, _youngest_first(late)
+    if first == end - 1 or not late:
+        return 0, {}
+    return first, {end: youngest_first(late)}
 
 
-def _youngest_first(nodes: Sequence[Candidate]) -> list[Candidate]:
+def youngest_first(nodes: Sequence[Candidate]) -> list[Candidate]:
     """Return nodes with the oldest work last, and those of one workload that loses work as a whole one after another."""
     since: dict[tuple[str, ...], str] = {}
     for entry in nodes:

@@ -1,7 +1,7 @@
 """The waves of one search. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import groupby
 from typing import Final, NamedTuple
 
 import msgspec
@@ -9,7 +9,7 @@ import msgspec
 from migration.plan.model.parts import AwaitedNodes, Part
 from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.couplings import IdleWorkload
-from migration.plan.search.late_nodes import late_nodes
+from migration.plan.search.late_nodes import late_nodes, youngest_first
 from migration.plan.search.losses import NodeLosses
 from migration.plan.search.moments import (
     Attempt,
@@ -22,7 +22,7 @@ from migration.plan.search.moments import (
 )
 from migration.plan.search.placement import Placer
 
-_LATE: Final = "no other wave needs the end of the work on {}, so {} later"
+_LATE: Final = "no wave before {} needs the end of the work on {}, so {} later"
 _WORK_LAST: Final = (
     "on all other nodes scripts wait for pods, or ask about them, and these nodes come last"
 )
@@ -139,6 +139,9 @@ def completed(
         wave_nodes: The most nodes of a wave.
     """
     late = _with_late_work(searched, placer, wave_search, wave_nodes)
+    late = msgspec.structs.replace(
+        late, waves=tuple((moment, _youngest_work_first(attempt)) for moment, attempt in late.waves)
+    )
     late = _with_kept_nodes(late, wave_search, wave_nodes)
     explained = tuple(
         (moment, _with_order_reason(moment, attempt, wave_nodes)) for moment, attempt in late.waves
@@ -173,6 +176,16 @@ def without_nodes(
             steps_left -= len(planned)
             searched = _rebuilt(searched, changed[0], planned, wave_search) or searched
     return searched
+
+
+def _youngest_work_first(attempt: Attempt) -> Attempt:
+    """Return a wave with the work that began last first, as such waves are ordered: its script does the most early."""
+    ending = youngest_first(
+        [entry for entry in attempt.nodes if entry.has_work and not entry.never_ends]
+    )
+    idle = [entry for entry in attempt.nodes if not entry.has_work]
+    endless = [entry for entry in attempt.nodes if entry.never_ends]
+    return msgspec.structs.replace(attempt, nodes=(*idle, *ending, *endless))
 
 
 def _with_order_reason(moment: Moment, attempt: Attempt, wave_nodes: int) -> Attempt:
@@ -213,12 +226,15 @@ def _with_late_work(
     )
     sides = frozenset(side for _, attempt in waves for side in attempt.without_spare)
     for first, late in late_nodes(waves, end, placer):
-        names = {entry.node.name for entry in late}
-        remaining = [_Remaining.of(attempt, names) for _, attempt in waves]
-        last = [_Remaining(nodes, allowed=sides) for nodes in _chunks(late, wave_nodes)]
-        before, rest = remaining[first:end], (*last, *remaining[end:])
-        for planned in (_merged(before, wave_nodes), before):
-            rebuilt = _rebuilt(searched, first, (*planned, *rest), wave_search)
+        names = {entry.node.name for nodes in late.values() for entry in nodes}
+        before, rest = list[_Remaining](), list[_Remaining]()
+        for number in range(first, len(waves) + 1):
+            planned = before if number < end else rest
+            chunks = _chunks(late.get(number, ()), wave_nodes)
+            planned += [_Remaining(nodes, allowed=sides) for nodes in chunks]
+            planned += [_Remaining.of(attempt, names) for _, attempt in waves[number : number + 1]]
+        for way in (_merged(before, wave_nodes), before):
+            rebuilt = _rebuilt(searched, first, (*way, *rest), wave_search)
             if rebuilt is not None:
                 return rebuilt
     return searched
@@ -284,8 +300,11 @@ class _Remaining(NamedTuple):
         """Return the reason that it is no larger; empty without other nodes."""
         if self.reason:
             return self.reason
-        come = "these nodes come" if len(self.left) > 1 else "this node comes"
-        return _LATE.format(", ".join(self.left), come) if self.left else ""
+        if not self.left:
+            return ""
+        several = len(self.left) > 1
+        own, come = ("theirs", "these nodes come") if several else ("its own", "this node comes")
+        return _LATE.format(own, ", ".join(self.left), come)
 
 
 def _with_kept_nodes(
@@ -436,6 +455,16 @@ def _never_ends(attempt: Attempt) -> bool:
 
 
 def _chunks(nodes: Sequence[Candidate], size: int) -> Iterator[tuple[Candidate, ...]]:
-    rest = iter(nodes)
-    while chunk := tuple(islice(rest, size)):
+    """Yield nodes in chunks, with those of one training in the same one where that has as many."""
+    chunk: tuple[Candidate, ...] = ()
+    for _, group in groupby(nodes, key=lambda entry: entry.groups or entry.node.name):
+        block = tuple(group)
+        if chunk and len(chunk) + min(len(block), size) > size:
+            yield chunk
+            chunk = ()
+        chunk += block
+        while len(chunk) > size:
+            yield chunk[:size]
+            chunk = chunk[size:]
+    if chunk:
         yield chunk
