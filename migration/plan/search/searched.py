@@ -455,7 +455,7 @@ def _never_ends(attempt: Attempt) -> bool:
 
 
 def _chunks(nodes: Sequence[Candidate], size: int) -> Iterator[tuple[Candidate, ...]]:
-    """Yield nodes in chunks, with those of one training in the same one where that has as many."""
+    """Yield nodes in chunks, with those of one training in the same one as far as it has space."""
     chunk: tuple[Candidate, ...] = ()
     for _, group in groupby(nodes, key=lambda entry: entry.groups or entry.node.name):
         block = tuple(group)
