@@ -10,7 +10,7 @@ import pytest
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 from testing.documents import namespace
-from testing.migration import GPU, plugin_node, workload
+from testing.migration import GPU, SHARE, budget, hami_node, plugin_node, workload
 from testing.plan import planned, script
 
 OWNER: Final = {"apiVersion": "v1", "kind": "DaskCluster", "name": "a", "controller": True}
@@ -86,3 +86,51 @@ def test_a_server_that_asks_not_to_be_evicted_is_one_of_a_user_still(
     own = str(plan["waves"][-1]["notes"])
     assert "tell these users first" in own
     assert "asks not to be evicted" not in own
+
+
+@pytest.mark.parametrize("is_server", [True, False])
+def test_a_server_is_not_to_be_applied_by_hand(tmp_path: Path, *, is_server: bool) -> None:
+    """One note said to apply its manifest after the wave, another one that its user starts it again in the hub."""
+    labels = {"component": "singleuser-server"} if is_server else {}
+    objects = server("Always", labels=labels)
+    plan = planned(tmp_path, objects)
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(objects))
+    number = len(plan["waves"])
+
+    folder = tmp_path / "plan" / f"wave-{number}"
+    result = drawbridge("verify", "--before", "--wave", folder, "--snapshot", file, "-o", "json")
+
+    assert is_server is not ("apply their manifests after the wave" in str(plan["waves"]))
+    stopping = [
+        entry
+        for entry in json.loads(result.stdout)["checks"]
+        if "kubectl drain stops at such pods" in entry["message"]
+    ]
+    assert is_server is not bool(stopping)
+
+
+@pytest.mark.parametrize(
+    ("labels", "place"),
+    [
+        ({"component": "singleuser-server"}, "singleuser.extraNodeAffinity"),
+        ({}, "first give their manifests a node affinity"),
+    ],
+)
+def test_a_pod_without_a_controller_has_no_template_to_change(
+    tmp_path: Path, labels: dict[str, str], place: str
+) -> None:
+    hamis = [hami_node(f"hami-{number}") for number in range(2)]
+    shares = workload("web", SHARE, ["hami-0", "hami-1"] * 4, namespace="shares")
+    held = [*hamis, *shares, budget("shares", maxUnavailable=0)]
+
+    plan = planned(tmp_path, [*server("Always", labels=labels), *held])
+
+    notes = [
+        note
+        for wave in plan["waves"]
+        for note in wave["notes"]
+        if "of Pod/team/lab-0 may get a node of HAMi" in note
+    ]
+    assert notes
+    assert all(place in note and "templates" not in note for note in notes), notes

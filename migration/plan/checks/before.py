@@ -113,7 +113,7 @@ def check_before(
             for node in earlier.nodes
         ),
         *(_check_unswitched(node, view) for node in wave.nodes),
-        *(check for node in wave.nodes for check in _check_drain(node.name, view)),
+        *(check for node in wave.nodes for check in _check_drain(node.name, wave, view)),
         *_check_environment(plan, wave, view),
         *_check_classes(plan, view),
         *_check_wide_mappings(plan, wide_mappings),
@@ -178,11 +178,19 @@ def _check_unswitched(node: PlannedNode, view: ClusterView) -> Check:
     return ok_check(reference, "is as planned")
 
 
-def _check_drain(node: str, view: ClusterView) -> Iterator[Check]:
-    """Yield the checks that would stop a drain."""
+def _check_drain(node: str, wave: Wave, view: ClusterView) -> Iterator[Check]:
+    """Yield the checks that would stop a drain.
+
+    Servers of JupyterHub's users that the plan knows do not: `switch.sh` asks about them, and deletes them.
+    """
     yield from _check_budgets(node, view)
     yield from _work_notes(node, view)
-    bare = [f"{pod.namespace}/{pod.name}" for pod in view.evidence.bare_pods(node)]
+    servers = {work.pod for work in wave.work if work.hub_server}
+    bare = [
+        f"{pod.namespace}/{pod.name}"
+        for pod in view.evidence.bare_pods(node)
+        if f"Pod/{pod.namespace}/{pod.name}" not in servers
+    ]
     if bare:
         yield _bare_check(node, bare)
 

@@ -17,6 +17,7 @@ from migration.assessment.capacity import pods_in_parts
 from migration.cluster.node_devices import GPU, Source
 from migration.cluster.workloads import Workload
 from migration.plan.facts.environment import REVERTING, manager_of
+from migration.plan.facts.groups import is_hub_server
 from migration.plan.facts.rollouts import replaces_pods
 from migration.plan.model.plan import Wave
 from migration.plan.search.device_map import NodeState, NodeUse, WaveDetails
@@ -25,6 +26,9 @@ from translation.vocabularies.hami.keys import OWN_KEYS
 
 _HAMI_LABEL: Final = "gpu NotIn [on]"
 """The node affinity that nodes of HAMi do not have: its device plugin runs where gpu=on."""
+_HUB_FORM: Final = (
+    "their hub's servers (singleuser.extraNodeAffinity of Zero to JupyterHub's chart)"
+)
 
 
 def with_strays(
@@ -127,7 +131,7 @@ def _cure(own: Iterable[str], groups: Mapping[str, Workload], affinity: str) -> 
     """
     example = f" (required, {affinity})" if affinity else ""
     text = (
-        f"first give their templates a node affinity that leaves those nodes out{example}, or taint those nodes and let "
+        f"first give {_form_of_pods(own, groups)} a node affinity that leaves those nodes out{example}, or taint those nodes and let "
         "the pods that stay there, and the DaemonSets of device plugins and DRA drivers, tolerate it; each may move pods, so "
         "plan again from a new snapshot then"
     )
@@ -150,6 +154,21 @@ def _cure(own: Iterable[str], groups: Mapping[str, Workload], affinity: str) -> 
             "rollout): taint the nodes, or resume the rollout"
         )
     return text
+
+
+def _form_of_pods(own: Iterable[str], groups: Mapping[str, Workload]) -> str:
+    """Return the objects to change for the next pods of workloads."""
+    texts: dict[str, None] = {}
+    for reference in own:
+        if not reference.startswith("Pod/"):
+            texts["their templates"] = None
+        elif reference in groups and any(
+            is_hub_server(pod.document) for pod in groups[reference].pods
+        ):
+            texts[_HUB_FORM] = None
+        else:
+            texts["their manifests"] = None
+    return " and ".join(texts)
 
 
 def _places(

@@ -181,14 +181,15 @@ def pod_keys(groups: Mapping[str, Workload]) -> dict[tuple[str, str], PodKey]:
 def _bare_notes(wave: Wave, evidence: Evidence, earlier: Sequence[Wave]) -> Iterator[str]:
     """Yield a note on the pods of each node that `kubectl drain` does not evict, and that are there by then.
 
-    Those that a person deletes and applies again with an earlier wave have claims by then, on switched nodes.
+    Those that a person deletes and applies again with an earlier wave have claims by then, on switched nodes. A hub creates
+    the servers of its users, which notes on work are about.
     """
     gone = {
         workload.object
         for entry in earlier
         for workload in entry.workloads
         if workload.is_created_by_hand
-    }
+    }.union(item.pod for item in wave.work if item.hub_server)
     for node in wave.nodes:
         names = [
             f"{pod.namespace}/{pod.name}"
@@ -255,6 +256,7 @@ def with_pods(
         earlier: The waves before it.
         others: The pods without devices that its drains evict.
     """
+    wave = msgspec.structs.replace(wave, work=work)
     planned = tuple(_with_restart(workload, groups) for workload in wave.workloads)
     ending = {
         f"Pod/{pod.namespace}/{pod.name}"
@@ -264,7 +266,6 @@ def with_pods(
     }
     return msgspec.structs.replace(
         wave,
-        work=work,
         workloads=tuple(
             msgspec.structs.replace(
                 workload,
