@@ -320,8 +320,8 @@ def _wait_lines(
 ) -> Iterator[str]:
     """Yield the commands that cordon nodes, and wait for the work and the budgets of the first.
 
-    Nodes are cordoned with the first one, but for those with work that ends: the wait for that may be long, so each of
-    these is cordoned alone. Pods that never end are asked about without a wait.
+    Nodes are cordoned with the first one, but for those with work that ends alone: the wait for that may be long, so each
+    of these is cordoned alone. Pods that never end are asked about without a wait, and all others of their node with them.
 
     Args:
         wave: The wave with its work.
@@ -330,7 +330,8 @@ def _wait_lines(
         verify: The command that asks whether the plan has the pods of the first; empty on a way back, which evicts others,
             too.
     """
-    waiting = {work.node for work in wave.work if work.waits and not work.never_ends}
+    endless = {work.node for work in wave.work if work.waits and work.never_ends}
+    waiting = {work.node for work in wave.work if work.waits} - endless
     first, *later = (node.name for node in nodes)
     names = [first]
     if first in waiting:

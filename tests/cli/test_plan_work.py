@@ -540,6 +540,20 @@ def test_nodes_with_pods_that_never_end_are_cordoned_together(tmp_path: Path) ->
         assert "while others were waited for" not in text
 
 
+def test_nodes_with_both_kinds_of_work_are_cordoned_together(tmp_path: Path) -> None:
+    """A worker of a RayCluster that was evicted from one node was evicted from the next one, too."""
+    second = named("other", service(ENDLESS))
+    second[1]["spec"]["nodeName"] = "gpu-1"
+    jobs = [*job("gpu-0"), *named("sweep", job("gpu-1"))]
+    plan = planned(tmp_path, [*service(ENDLESS), *second, *jobs], "--wave-nodes", 2)
+
+    number = len(plan["waves"])
+    for name, nodes in (("switch", "gpu-0 gpu-1"), ("rollback", "gpu-1 gpu-0")):
+        text = (tmp_path / "plan" / f"wave-{number}" / f"{name}.sh").read_text()
+        assert f"kubectl cordon {nodes}\n  finish_work {nodes}\n" in text
+        assert "while others were waited for" not in text
+
+
 @pytest.mark.parametrize(
     ("objects", "nodes"),
     [
@@ -857,9 +871,7 @@ def test_no_wave_waits_for_work_whose_end_it_does_not_need(
     ]
     assert [0, 1, 0] == [wave["evictedPods"] for wave in waves]
     reason = f"no larger: no wave before {left} later"
-    assert [reason] == [
-        note for note in waves[0]["notes"] if note.startswith("no larger: no wave")
-    ]
+    assert [reason] == [note for note in waves[0]["notes"] if note.startswith("no larger: no wave")]
 
 
 def test_waves_of_work_that_others_need_the_end_of_come_together(tmp_path: Path) -> None:
