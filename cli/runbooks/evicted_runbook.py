@@ -83,7 +83,7 @@ def planned_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     """Yield the command that names the workloads that a way back notes on each node before its drain, and waits for."""
     workloads = [workload.object for workload in _planned_workloads(plan, wave)]
     if workloads and wave.nodes:
-        yield "# Pods of these were evicted by the switch, and are noted, too, before each drain of the way back."
+        yield "# The switch has evicted pods of these, unless they ended before; they are noted, too, before each drain of the way back."
         yield " \\\n  ".join([command("evicted_before"), *map(command, workloads)])
 
 

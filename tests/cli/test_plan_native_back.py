@@ -207,6 +207,8 @@ def test_native_workloads_are_noted_before_each_drain_of_a_way_back(tmp_path: Pa
     assert 2 == len(nodes)
     text = script(tmp_path, "rollback", 1)
     assert 1 == text.count(f"evicted_before \\\n  {WEB}\n")
+    # It may have waited for the end of others.
+    assert "# The switch has evicted pods of these, unless they ended before;" in text
     for node in nodes:
         _, _, step = text.partition(f"if step drain/{node}; then\n")
         assert step.startswith(f"  note_evicted {node}\n")

@@ -489,6 +489,19 @@ def test_a_loss_that_leaves_pods_without_devices_today_holds_nothing(tmp_path: P
     assert "losses that were tried" in note
 
 
+def test_the_losses_of_today_are_named_in_order(tmp_path: Path) -> None:
+    """A reader found fifteen nodes in no order."""
+    nodes = [in_pool(plugin_node(name, 2), name[0]) for name in ("a-0", "b-0", "c-0", "c-1")]
+    one = workload("one", {GPU: "2"}, ["a-0"], nodeSelector={"pool": "a"})
+    two = workload("two", {GPU: "1"}, ["b-0", "b-0"], nodeSelector={"pool": "b"})
+    web = workload("web", {GPU: "1"}, ["c-0"], nodeSelector={"pool": "c"})
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *one, *two, *web])
+
+    (note,) = {note for wave in plan["waves"] for note in wave["notes"] if "spare today" in note}
+    assert "that of a-0 or b-0 leaves pods without devices" in note
+
+
 def test_every_node_with_other_pods_is_tried_for_the_losses_of_today(tmp_path: Path) -> None:
     """Of equal nodes only that with the most pods was tried, and the loss of the other was called harmless."""
     nodes = [plugin_node(f"gpu-{number}", 4) for number in range(3)]

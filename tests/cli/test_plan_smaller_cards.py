@@ -24,7 +24,9 @@ PERCENTAGE: Final = {GPU: "1", "nvidia.com/gpumem-percentage": "50"}
 TAINTS: Final = {"taints": [{"key": "own", "effect": "NoSchedule"}]}
 KOORDINATORS: Final = {"node.koordinator.sh/gpu-model": "A100"}
 
-LOSS: Final = "they may get cards of 40Gi, and have cards of 80Gi today"
+LOSS: Final = (
+    "with claims they may get cards of 40Gi, with their device keys they have cards of 80Gi"
+)
 
 
 def koordinator_node(name: str, memory: str, **labels: str) -> list[dict[str, Any]]:

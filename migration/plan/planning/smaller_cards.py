@@ -144,7 +144,7 @@ class SmallerCards:
                 workloads.append(entry)
                 continue
             names.setdefault(smaller, []).append(entry.object)
-            loss = f"they may get cards of {smaller.size}, and have cards of {smaller.used} today"
+            loss = f"with claims they may get cards of {smaller.size}, with their device keys they have cards of {smaller.used}"
             losses = (*entry.losses, loss) if entry.is_restarted else entry.losses
             workloads.append(msgspec.structs.replace(entry, losses=losses))
         notes = (_note(own, smaller) for smaller, own in names.items())

@@ -92,7 +92,7 @@ class NodeLosses:
         Args:
             keeps_spare: No wave has a note that it leaves no node to spare.
         """
-        lost = " or ".join(" and ".join(nodes) for nodes in self._lost_today)
+        lost = " or ".join(sorted(" and ".join(nodes) for nodes in self._lost_today))
         text = _TODAY if keeps_spare else f"{_TODAY}{_UNLESS_NOTED}"
         return text.format(lost, self._number_tried) if lost else ""
 
