@@ -6,7 +6,7 @@ from typing import Final
 from cli.runbooks.opt_in_runbook import ROLLED_OUT, asked_lines, restart_comment, tolerant
 from cli.runbooks.shell import command, quoted
 from findings.text import reference_text
-from migration.plan.model.plan import PlannedWorkload, Wave
+from migration.plan.model.plan import Plan, PlannedWorkload, Wave
 
 _LEFT: Final = "# Pods that a drain has made come again have device keys already: their quota may have no room for one more."
 _IDLE: Final = "# None of their pods ran when the plan was made, so a rejection, as of a request that no node can serve, stops nothing."
@@ -102,11 +102,15 @@ def returned_lines(wave: Wave) -> Iterator[str]:
         yield " \\\n  ".join(words)
 
 
-def recreation_lines(wave: Wave) -> Iterator[str]:
+def recreation_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     """Yield commands that name the pods that no command creates again."""
+    servers = {work.pod for entry in plan.waves for work in entry.work if work.hub_server}
     for workload in wave.workloads:
         if workload.is_created_by_hand:
+            name = reference_text(workload.object)
             text = (
-                f"by hand: delete {reference_text(workload.object)}, and apply its manifest again"
+                f"have its user stop {name}, and start it again in the hub"
+                if workload.object in servers
+                else f"delete {name}, and apply its manifest again"
             )
-            yield f"echo {quoted(text)}"
+            yield f"echo {quoted(f'by hand: {text}')}"

@@ -107,7 +107,7 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
     restarts = [
         *restart_lines(wave, with_claims=False),
         *pending_pod_lines(wave),
-        *recreation_lines(wave),
+        *recreation_lines(plan, wave),
     ]
     parts.append(Part(Step(script=path, kind=StepKind.RESTARTS), restarts))
     # Later waves were simulated with all nodes of this one, the empty ones among them.
@@ -121,7 +121,7 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
     """Return the parts of the script that takes a wave back."""
     path = f"wave-{wave.wave}/rollback.sh"
     # A pod that is created again by hand has claims, so it runs on a node that is drained next.
-    namespaces = [*opt_out_lines(plan, wave), *recreation_lines(wave)]
+    namespaces = [*opt_out_lines(plan, wave), *recreation_lines(plan, wave)]
     comments = (
         (
             "# New pods of these namespaces keep their device keys; quotas count both, and stay. Raise again what you",

@@ -111,6 +111,30 @@ def test_a_server_is_not_to_be_applied_by_hand(tmp_path: Path, *, is_server: boo
 
 
 @pytest.mark.parametrize(
+    ("labels", "way"),
+    [
+        (
+            {"component": "singleuser-server"},
+            "have its user stop Pod/team/lab-0, and start it again in the hub",
+        ),
+        ({}, "delete Pod/team/lab-0, and apply its manifest again"),
+    ],
+)
+def test_a_server_that_gets_claims_is_started_again_by_its_user(
+    tmp_path: Path, labels: dict[str, str], way: str
+) -> None:
+    objects = server("Always", labels=labels)[2:]
+    objects[-1]["spec"]["nodeName"] = "hami-0"
+    objects[-1]["spec"]["containers"][0]["resources"] = {"limits": SHARE}
+
+    plan = planned(tmp_path, [hami_node("hami-0"), hami_node("hami-1"), *objects])
+
+    (number,) = (wave["wave"] for wave in plan["waves"] if "team" in wave["namespaces"])
+    for name in ("switch", "rollback"):
+        assert f"echo 'by hand: {way}'" in script(tmp_path, name, number)
+
+
+@pytest.mark.parametrize(
     ("labels", "place"),
     [
         ({"component": "singleuser-server"}, "singleuser.extraNodeAffinity"),
