@@ -62,7 +62,10 @@ def test_waves_before_the_first_that_needs_the_end_of_work_do_not_wait_for_it(
     tmp_path: Path,
 ) -> None:
     """Six waves of inference waited for a training of days, though the last wave alone needed its nodes."""
-    zones = {"a": {"nodeSelector": {"zone": "a"}}, "t": {"nodeSelector": {"zone": "t"}}}
+    zones: dict[str, dict[str, Any]] = {
+        "a": {"nodeSelector": {"zone": "a"}},
+        "t": {"nodeSelector": {"zone": "t"}},
+    }
     asks = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
     server = workload("server", {GPU: "4"}, ["a-2"], **zones["a"])
     for metadata in (server[0]["spec"]["template"]["metadata"], server[1]["metadata"]):
