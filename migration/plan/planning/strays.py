@@ -15,9 +15,9 @@ from kube.names import DEFAULT_SCHEDULER_NAME
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import pods_in_parts
 from migration.cluster.node_devices import GPU, Source
+from migration.cluster.work_groups import is_hub_server
 from migration.cluster.workloads import Workload
 from migration.plan.facts.environment import REVERTING, manager_of
-from migration.plan.facts.groups import is_hub_server
 from migration.plan.facts.rollouts import replaces_pods
 from migration.plan.model.plan import Wave
 from migration.plan.search.device_map import NodeState, NodeUse, WaveDetails
