@@ -34,9 +34,9 @@ from migration.assessment.assumed import (
     without_nodes,
 )
 from migration.assessment.blockers import (
+    check_limit_ranges,
     check_parts,
     find_blockers,
-    rejected_notes,
     sliced_nodes,
     with_parts,
 )
@@ -57,6 +57,7 @@ from migration.assessment.device_quotas import QuotaStops, find_quota_stops
 from migration.assessment.doubled import check_doubled
 from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
 from migration.assessment.outcomes import (
+    group_with_devices,
     only_native_namespaces,
     translating_every_pod,
 )
@@ -77,6 +78,7 @@ from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_
 from migration.cluster.drain_stops import find_drain_stops
 from migration.cluster.evidence import nodes_out_of_service
 from migration.cluster.kept_names import find_names_in_use
+from migration.cluster.limit_ranges import find_rejected_workloads
 from migration.cluster.node_devices import (
     doubled_nodes,
     koordinator_devices,
@@ -183,11 +185,10 @@ def _with_surroundings(
     options: TranslationOptions,
     namespace: str,
 ) -> Assessment:
-    """Return an assessment with the components of others, the kept keys, the budgets against drains, and LimitRanges."""
+    """Return an assessment with the components of others, the kept keys, and the budgets against drains."""
     legacy_nodes = [node.node for node in assessment.nodes if node.legacy]
     return msgspec.structs.replace(
         assessment,
-        notes=(*assessment.notes, *rejected_notes(objects, assessment.workloads, namespace)),
         components=present_components(objects),
         kept=tuple(sorted(options.kept)),
         drain_stops=find_drain_stops(objects, namespace, legacy_nodes),
@@ -257,6 +258,11 @@ def complete_assessment(
         *check_shares(cluster.workloads, cluster.version),
         *quota_stops.blockers,
         *check_claim_counts((*cluster.claim_shortages, *cluster.early_shortages)),
+        *check_limit_ranges(
+            cluster.rejected_next,
+            legacy_nodes,
+            {entry.key.reference for entry in cluster.workloads if entry.result is not None},
+        ),
     )
     left_namespaces = only_native_namespaces(cluster.workloads)
     return Assessment(
@@ -406,6 +412,12 @@ def assess_cluster(
         chart_names=chart_names,
         name_changes=find_name_changes(workloads, assumed_state, chart_names, assumed_inventory),
         remaining=staying,
+        rejected_next=find_rejected_workloads(
+            objects,
+            group_with_devices(objects, workloads, namespace),
+            {entry.key for entry in workloads},
+            namespace,
+        ),
         names_in_use=find_names_in_use(
             [node for node in nodes if node.legacy and node.node not in sliced],
             *(live_nodes, groups, options),

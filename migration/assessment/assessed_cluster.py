@@ -16,6 +16,7 @@ from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.replaced_lines import ReplacedLines
 from migration.cluster.drain_stops import DrainStop
 from migration.cluster.kept_names import NamesInUse
+from migration.cluster.limit_ranges import RejectedWorkload
 from migration.cluster.node_devices import NodeDevices
 from migration.cluster.remaining import Remaining
 from translation.cluster.component_statements import Component
@@ -52,6 +53,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
         name_changes: The change of resource names by a preparation of all nodes.
         remaining: The nodes and workloads that stay with their device plugin.
         names_in_use: Node to the kept names of devices in use there, as of `find_names_in_use`.
+        rejected_next: The workloads with next pods that a LimitRange rejects, those without devices, too.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -74,6 +76,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     name_changes: NameChanges = NameChanges({}, ())
     remaining: Remaining = Remaining()
     names_in_use: Mapping[str, NamesInUse] = {}
+    rejected_next: Mapping[str, RejectedWorkload] = {}
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):

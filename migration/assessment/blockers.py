@@ -11,10 +11,9 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info
 from findings.text import count_text, join_names
 from kube.api.core import Node, Pod
-from kube.manifests.source import SourceObject
 from migration.assessment.capacity import Capacity, pods_in_parts, stay_fix
-from migration.assessment.outcomes import AssessedWorkload, Outcome, group_with_devices
-from migration.cluster.limit_ranges import LimitRangeFault, find_rejected_workloads
+from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.cluster.limit_ranges import LimitRangeFault, RejectedWorkload
 from migration.cluster.node_devices import NodeDevices
 from translation.vocabularies.hami.keys import NODE_REGISTER
 from translation.vocabularies.nvidia import MIG_PREFIX, SHARED
@@ -365,27 +364,24 @@ def _by_form(sliced: Mapping[str, GpuParts]) -> Iterator[dict[str, GpuParts]]:
             yield nodes
 
 
-def rejected_notes(
-    objects: Sequence[SourceObject], workloads: Sequence[AssessedWorkload], namespace: str
+def check_limit_ranges(
+    rejected: Mapping[str, RejectedWorkload], nodes: Collection[str], moving: Collection[str]
 ) -> Iterator[Blocker]:
-    """Yield a note on each LimitRange that lets workloads have no new pods, so that those of a drain do not come again.
+    """Yield a blocker for each LimitRange that lets workloads have no new pods, so that those of a drain do not come again.
 
     Args:
-        objects: The cluster's objects.
-        workloads: The workloads; those that do not move have reasons of their own.
-        namespace: The namespace for objects that name none.
+        rejected: The workloads with next pods that a LimitRange rejects.
+        nodes: The nodes with devices of a legacy system.
+        moving: The workloads that move; others with devices have reasons of their own.
     """
-    if not any(source.kind == "LimitRange" for source in objects):
-        return
-    groups = group_with_devices(objects, workloads, namespace)
-    rejected = find_rejected_workloads(objects, groups, namespace)
     names_of: dict[LimitRangeFault, list[str]] = {}
-    for workload in workloads:
-        reference = workload.key.reference
-        if workload.result is not None and reference in rejected:
-            names_of.setdefault(rejected[reference], []).append(reference)
+    for reference, entry in rejected.items():
+        if reference in moving or not entry.nodes.isdisjoint(nodes):
+            names_of.setdefault(entry.fault, []).append(reference)
     for fault, names in names_of.items():
-        message = f"{fault.text} would reject new pods, so what a drain evicts does not come again"
         yield Blocker(
-            code="rejectedByLimitRange", message=message, fix=fault.fix, objects=tuple(names)
+            code="rejectedByLimitRange",
+            message=f"{fault.text} would reject new pods, so what a drain evicts does not come again; plan holds their nodes",
+            fix=fault.fix,
+            objects=tuple(names),
         )

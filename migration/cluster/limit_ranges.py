@@ -6,21 +6,25 @@ Source: k8s.io/kubernetes v1.37.1, plugin/pkg/admission/limitranger (PodMutateLi
 pkg/apis/core/v1/defaults.go, SetDefaults_LimitRangeItem.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from allocator.nodes.pod_requests import container_requests, sum_containers
 from answers.model.objects import decode_objects, of_kind
 from kube.api.core import Container, LimitRange, LimitRangeItem, Pod
+from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.quantity import Quantity
 from migration.cluster.device_pods import pod_of
 from migration.cluster.evidence import text_map
+from migration.cluster.owners import OwnerKey
 from migration.cluster.workloads import Workload
 from translation.reading.legacy_pod import containers
 
 _LIMIT_RANGER: Final = "kubernetes.io/limit-ranger"
 """The annotation of a pod with amounts that a LimitRange has set; those of its author are not known."""
+_LEFT_BY_DRAINS: Final = frozenset({DAEMON_SET, "Node"})
+"""Owners of pods that `kubectl drain` leaves; nodes have mirror pods."""
 _CONTAINER: Final = "Container"
 _POD: Final = "Pod"
 _NANOS: Final = 10**9
@@ -46,7 +50,19 @@ class LimitRangeFault(NamedTuple):
     @property
     def fix(self) -> str:
         """Return the change that lets the pods be created."""
-        return "change that bound, or the amounts in their pod template, before the drain or the restart"
+        return "change that bound, or the amounts in their pod template; then plan again from a new snapshot"
+
+
+class RejectedWorkload(NamedTuple):
+    """A workload with next pods that a LimitRange rejects, so that those which are evicted do not come again.
+
+    Attributes:
+        fault: The bound.
+        nodes: The nodes of its live pods.
+    """
+
+    fault: LimitRangeFault
+    nodes: frozenset[str]
 
 
 class _Usage(NamedTuple):
@@ -57,13 +73,19 @@ class _Usage(NamedTuple):
 
 
 def find_rejected_workloads(
-    objects: Iterable[SourceObject], workloads: Iterable[Workload], namespace: str
-) -> dict[str, LimitRangeFault]:
-    """Return workload with pods, as `Kind/namespace/name`, to the first bound of a LimitRange that its next ones are outside of.
+    objects: Iterable[SourceObject],
+    workloads: Iterable[Workload],
+    with_devices: Collection[OwnerKey],
+    namespace: str,
+) -> dict[str, RejectedWorkload]:
+    """Return the workloads, as `Kind/namespace/name`, with the first bound of a LimitRange that their next pods are outside of.
+
+    Pods that run to their end are waited for, and others of a node stay at its drain.
 
     Args:
         objects: The cluster's objects.
         workloads: The workloads.
+        with_devices: Those of them with devices.
         namespace: The namespace for objects that name none.
     """
     documents = [source for source in objects if source.kind == LimitRange.__name__]
@@ -73,12 +95,21 @@ def find_rejected_workloads(
         ranges.setdefault(place, []).append(view)
     for own in ranges.values():
         own.sort(key=lambda view: view.metadata.name)
-    rejected: dict[str, LimitRangeFault] = {}
-    for workload in workloads:
-        place = workload.key.namespace
-        for pod in _next_pods(workload) if place in ranges else ():
-            for fault in limit_faults(pod, ranges[place], place):
-                rejected.setdefault(workload.key.reference, fault)
+    rejected: dict[str, RejectedWorkload] = {}
+    for workload in workloads if ranges else ():
+        key = workload.key
+        is_left = key.kind in _LEFT_BY_DRAINS and key not in with_devices
+        if key.namespace not in ranges or is_left or workload.runs_to_completion:
+            continue
+        own = ranges[key.namespace]
+        for pod in _next_pods(workload):
+            for fault in limit_faults(pod, own, key.namespace):
+                nodes = (
+                    text_map(entry.document, "spec").get("nodeName") for entry in workload.pods
+                )
+                rejected.setdefault(
+                    key.reference, RejectedWorkload(fault, frozenset(filter(None, nodes)))
+                )
     return rejected
 
 

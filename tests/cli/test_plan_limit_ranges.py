@@ -1,4 +1,4 @@
-"""LimitRanges that let pods of a wave have no successors: notes of `plan`, of `assess` and of `verify --before`."""
+"""LimitRanges that let pods of a node have no successors: `plan` holds it, and `assess` and `verify --before` name them."""
 
 import json
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from migration.cluster.limit_ranges import limit_faults
 from testing.command import drawbridge
 from testing.documents import api_object, namespace, node
 from testing.migration import SHARE, hami_node, plugin_node, workload
-from testing.plan import Objects, checks_before, planned
+from testing.plan import Objects, failed_before, planned
 
 ANNOTATION: Final = "kubernetes.io/limit-ranger"
 GPU: Final = "nvidia.com/gpu"
 MAXIMUM: Final = {"type": "Container", "max": {"memory": "8Gi"}}
-FAULT: Final = "LimitRange/team/main (maximum memory usage per Container is 8Gi, but limit is 16Gi) would reject new pods"
+FAULT: Final = "LimitRange/team/main (maximum memory usage per Container is 8Gi, but limit is 16Gi)"
 
 
 def limit_range(*items: Mapping[str, Any], name: str = "main") -> dict[str, Any]:
@@ -167,40 +167,58 @@ def cluster(*more: Mapping[str, Any], kind: str = "Deployment") -> Objects:
     return [hami_node("hami-0"), hami_node("hami-1"), namespace("team"), *pods, *more]
 
 
-def limit_notes(plan: Mapping[str, Any]) -> dict[int, list[str]]:
-    """Return the waves with notes on LimitRanges, with these."""
+def held_by_limits(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return the objects that are held because of a LimitRange, with the reason."""
     return {
-        wave["wave"]: own
-        for wave in plan["waves"]
-        if (own := [note for note in wave["notes"] if note.startswith("LimitRange/")])
+        entry["object"]: entry["reason"]
+        for entry in plan["held"]
+        if "LimitRange" in entry["reason"]
     }
 
 
 def assessed(tmp_path: Path, objects: Objects) -> list[dict[str, Any]]:
-    """Return the notes of an assessment on LimitRanges."""
+    """Return the blockers of an assessment that are LimitRanges."""
     file = tmp_path / "now.yaml"
     file.write_text(dump_yaml(objects))
     answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
-    return [note for note in answer["notes"] if note["code"] == "rejectedByLimitRange"]
+    return [entry for entry in answer["blockers"] if entry["code"] == "rejectedByLimitRange"]
 
 
-def test_pods_above_a_maximum_of_today_are_named_before_they_go(tmp_path: Path) -> None:
-    """They ran on from before the LimitRange; the wave evicted them, and no new ones came."""
+def test_the_node_of_pods_above_a_maximum_of_today_is_held(tmp_path: Path) -> None:
+    """They ran on from before the LimitRange; the wave evicted them, and verify.sh and rollback.sh waited in vain."""
     objects = cluster(limit_range(MAXIMUM))
 
     plan = planned(tmp_path, objects)
-    (note,) = (note for notes in limit_notes(plan).values() for note in notes)
     (own,) = assessed(tmp_path, objects)
-    checks = [check for check in checks_before(tmp_path, objects) if FAULT[:40] in check["message"]]
 
-    assert note.startswith(f"{FAULT} of Deployment/team/web, so those that this wave evicts or")
-    assert "change that bound, or the amounts in their pod template" in note
-    assert note in " ".join((tmp_path / "plan" / "README.md").read_text().split())
-    assert f"{FAULT}, so what a drain evicts does not come again" == own["message"]
+    assert {
+        "Deployment/team/web": f"its next pods would be rejected by {FAULT}, so those that are evicted or restarted would "
+        "not come again",
+        "Node//hami-0": "pods of Deployment/team/web run on it, and a LimitRange would reject their next ones",
+    } == held_by_limits(plan)
+    assert all(node["name"] != "hami-0" for wave in plan["waves"] for node in wave["nodes"])
+    assert all("team" not in wave["namespaces"] for wave in plan["waves"])
+    (fix,) = {entry["fix"] for entry in plan["held"] if entry["object"] in held_by_limits(plan)}
+    assert fix.startswith(
+        "change that bound, or the amounts in their pod template; then plan again"
+    )
+    assert own["message"].startswith(f"{FAULT} would reject new pods, so what a drain evicts does")
     assert ["Deployment/team/web"] == own["objects"]
-    assert [("Deployment/team/web", "note")] == [
-        (entry["object"], entry["state"]) for entry in checks
+
+
+def test_a_limit_range_from_after_the_plan_stops_its_wave(tmp_path: Path) -> None:
+    objects = cluster()
+    plan = planned(tmp_path, objects)
+    (number,) = [
+        wave["wave"]
+        for wave in plan["waves"]
+        if any(node["name"] == "hami-0" for node in wave["nodes"])
     ]
+
+    failed = failed_before(tmp_path, [*objects, limit_range(MAXIMUM)], number)
+
+    text = f"{FAULT} would reject its new pods, so what is evicted does not come again"
+    assert failed["Deployment/team/web"].startswith(text)
 
 
 def test_the_template_decides_where_there_is_one(tmp_path: Path) -> None:
@@ -208,7 +226,7 @@ def test_the_template_decides_where_there_is_one(tmp_path: Path) -> None:
     objects = cluster(limit_range(MAXIMUM))
     with_memory([own for own in objects if own["kind"] == "Deployment"], "4Gi")
 
-    assert {} == limit_notes(planned(tmp_path, objects))
+    assert {} == held_by_limits(planned(tmp_path, objects))
     assert [] == assessed(tmp_path, objects)
 
 
@@ -225,20 +243,22 @@ def test_amounts_of_a_limit_range_of_before_say_nothing(tmp_path: Path, *, is_se
     assert bool(assessed(tmp_path, web)) != is_set
 
 
-def test_pods_without_devices_are_named_too(tmp_path: Path) -> None:
-    idle = with_memory(workload("idle", {"cpu": "1"}, ["hami-0"]), "16Gi")
-    objects = [hami_node("hami-0"), hami_node("hami-1"), node("cpu"), namespace("team"), *idle]
-    devices = workload("web", SHARE, ["hami-1"])
+@pytest.mark.parametrize(("kind", "is_held"), [("Deployment", True), ("DaemonSet", False)])
+def test_pods_without_devices_hold_their_node_if_the_drain_evicts_them(
+    tmp_path: Path, kind: str, *, is_held: bool
+) -> None:
+    idle = with_memory(workload("idle", {"cpu": "1"}, ["hami-0"], kind=kind), "16Gi")
+    nodes = [hami_node("hami-0"), hami_node("hami-1"), node("cpu"), namespace("team")]
+    objects = [*nodes, *idle, *workload("web", SHARE, ["hami-1"]), limit_range(MAXIMUM)]
 
-    notes = limit_notes(planned(tmp_path, [*objects, *devices, limit_range(MAXIMUM)]))
+    text = f"pods of {kind}/team/idle run on it, and a LimitRange would reject their next ones"
+    assert ({"Node//hami-0": text} if is_held else {}) == held_by_limits(planned(tmp_path, objects))
+    assert is_held == bool(assessed(tmp_path, objects))
 
-    assert notes
-    assert all("Deployment/team/idle" in note for own in notes.values() for note in own)
 
-
-@pytest.mark.parametrize(("maximum", "is_named"), [("1", True), ("2", False)])
+@pytest.mark.parametrize(("maximum", "is_held"), [("1", True), ("2", False)])
 def test_native_pods_above_a_bound_of_their_key(
-    tmp_path: Path, maximum: str, *, is_named: bool
+    tmp_path: Path, maximum: str, *, is_held: bool
 ) -> None:
     """They keep their key, and the LimitRange goes on to bound it."""
     pods = workload("web", {GPU: "2"}, ["gpu-0"])
@@ -248,13 +268,14 @@ def test_native_pods_above_a_bound_of_their_key(
     plan = planned(tmp_path, [*nodes, namespace("team"), *pods, bound])
 
     text = f"maximum {GPU} usage per Container is 1, but limit is 2"
-    assert is_named == any(text in note for own in limit_notes(plan).values() for note in own)
+    assert is_held == (text in held_by_limits(plan).get("Deployment/team/web", ""))
 
 
-def test_what_runs_to_its_end_is_not_named(tmp_path: Path) -> None:
+def test_what_runs_to_its_end_holds_nothing(tmp_path: Path) -> None:
     objects = cluster(limit_range(MAXIMUM), kind="Job")
     for own in objects:
         if own["kind"] == "Pod":
             own["spec"]["restartPolicy"] = "Never"
 
-    assert {} == limit_notes(planned(tmp_path, objects))
+    assert {} == held_by_limits(planned(tmp_path, objects))
+    assert [] == assessed(tmp_path, objects)

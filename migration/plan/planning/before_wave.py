@@ -20,18 +20,18 @@ from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.quota_amounts import resource_name
 from migration.assessment.replaced_lines import without_replaced_lines
 from migration.cluster.evidence import mapping_at
+from migration.cluster.limit_ranges import RejectedWorkload
 from migration.plan.checks.before import AGAIN, check_bare_pods, check_before
 from migration.plan.checks.checks import (
     Check,
     ClusterView,
     DrainAnswer,
     WaveAnswer,
-    note_check,
+    failed_check,
     ok_check,
 )
 from migration.plan.checks.unplanned import check_unplanned
 from migration.plan.facts.opted_in import opted_out_workloads
-from migration.plan.facts.ready_pods import node_of
 from migration.plan.model.parts import Part
 from migration.plan.model.plan import RESTARTED_KINDS, Held, Plan, PlannedNode, Wave
 from migration.plan.planning.mappings import planned_mappings, publishing_drivers
@@ -89,21 +89,26 @@ def check_before_wave(
         ),
         unplanned=(
             *check_unplanned(plan, wave.nodes, cluster, prepared.groups),
-            *_limit_range_notes(prepared, question, wave),
+            *_check_limit_ranges(cluster.rejected_next, wave, _workloads_of(prepared, wave)),
         ),
     )
 
 
-def _limit_range_notes(
-    prepared: PreparedCluster, question: PlanQuestion, wave: Wave
+def _check_limit_ranges(
+    rejected: Mapping[str, RejectedWorkload], wave: Wave, own: Collection[str]
 ) -> Iterator[Check]:
-    """Yield a note on each workload that a wave takes pods from, and that a LimitRange lets have no new ones."""
-    draining, own = {node.name for node in wave.nodes}, _workloads_of(prepared, wave)
-    for reference, fault in prepared.rejected_workloads(question.namespace).items():
-        nodes = map(node_of, prepared.groups[reference].pods)
-        if reference in own or not draining.isdisjoint(nodes):
-            text = f"{fault.text} would reject its new pods, so what is evicted does not come again: {fault.fix}"
-            yield note_check(reference, text)
+    """Yield a failed check for each workload that a wave takes pods from, and that a LimitRange lets have no new ones.
+
+    Args:
+        rejected: The workloads with next pods that a LimitRange rejects.
+        wave: The wave.
+        own: The workloads with devices that it moves.
+    """
+    draining = {node.name for node in wave.nodes}
+    for reference, entry in rejected.items():
+        if reference in own or not draining.isdisjoint(entry.nodes):
+            text = f"{entry.fault.text} would reject its new pods, so what is evicted does not come again: {entry.fault.fix}"
+            yield failed_check(reference, text)
 
 
 def check_planned_pods(

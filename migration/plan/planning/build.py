@@ -72,7 +72,7 @@ from migration.plan.model.plan import (
 from migration.plan.planning.chart_names import held_by_names, held_unused
 from migration.plan.planning.contended import with_contended
 from migration.plan.planning.cron_jobs import with_cron_jobs
-from migration.plan.planning.daemon_sets import daemon_sets_by_node
+from migration.plan.planning.daemon_sets import daemon_sets_by_node, held_by_daemon_sets
 from migration.plan.planning.emptied import with_emptied
 from migration.plan.planning.evicted import opted_in_workloads, with_evicted
 from migration.plan.planning.free_by_kind import node_kinds, with_free_by_kind
@@ -89,11 +89,7 @@ from migration.plan.planning.prepared import (
     planned_changes,
     prepare_cluster,
 )
-from migration.plan.planning.quota_notes import (
-    with_device_quota_notes,
-    with_limit_range_notes,
-    with_quota_sums,
-)
+from migration.plan.planning.quota_notes import with_device_quota_notes, with_quota_sums
 from migration.plan.planning.search import PreparedSearch, search_waves, with_planned_lines
 from migration.plan.planning.smaller_cards import SmallerCards
 from migration.plan.planning.strays import with_strays
@@ -107,7 +103,6 @@ from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Candidate, PlanProgress, Policy
 from migration.plan.search.stage import PodKey
 from migration.plan.search.unmovable import (
-    held_by_daemon_sets,
     held_by_pods,
     held_sliced,
     held_unavailable,
@@ -333,19 +328,12 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         )
         for wave, details in zip(plan.waves, waves.details, strict=True)
     )
-    budgets, kinds, rejected = (
-        budgets_by_pod(prepared.evidence),
-        node_kinds(prepared.cluster),
-        prepared.rejected_workloads(question.namespace),
-    )
+    budgets, kinds = budgets_by_pod(prepared.evidence), node_kinds(prepared.cluster)
     counted = tuple(
         with_emptied(
             with_free_by_kind(
                 with_evicted(
-                    with_limit_range_notes(
-                        *(with_pod_counts(wave, details), details, rejected, prepared.groups)
-                    ),
-                    *(details, own_workloads, prepared.groups),
+                    with_pod_counts(wave, details), details, own_workloads, prepared.groups
                 ),
                 *(details, kinds),
             ),

@@ -1,4 +1,4 @@
-"""The DaemonSets with pods on each node of a plan. Pure."""
+"""The DaemonSets with pods on each node of a plan, and the nodes that these hold. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,7 +9,8 @@ from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import has_run, node_of
 from migration.plan.facts.rollouts import pod_selector
-from migration.plan.model.plan import PlannedDaemonSet
+from migration.plan.model.plan import Held, PlannedDaemonSet
+from migration.plan.search.moments import Candidate
 
 
 def daemon_sets_by_node(
@@ -40,3 +41,19 @@ def daemon_sets_by_node(
             own = msgspec.structs.replace(entry, ready=ready)
             daemon_sets.setdefault(node, []).append(own)
     return daemon_sets
+
+
+def held_by_daemon_sets(candidates: Iterable[Candidate]) -> list[Held]:
+    """Return the nodes with pods that no runbook finds."""
+    return [
+        Held(
+            object=f"Node//{entry.node.name}",
+            reason=f"kubectl drain leaves the pods of DaemonSet/{unknown.namespace}/{unknown.name} there with "
+            "their devices, and its selector cannot be read",
+            fix="keep the DaemonSet from this node before the plan is made",
+        )
+        for entry in candidates
+        for unknown in [
+            daemon_set for daemon_set in entry.node.daemon_sets if not daemon_set.selector
+        ][:1]
+    ]

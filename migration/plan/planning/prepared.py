@@ -25,7 +25,6 @@ from migration.assessment.quota_conversion import ConvertedQuota, knows_use
 from migration.assessment.replaced_lines import convert_plan_quotas, planned_objects
 from migration.cluster.autoscalers import Autoscaler, find_autoscalers
 from migration.cluster.evidence import Evidence, is_ready, mapping_at, read_evidence
-from migration.cluster.limit_ranges import LimitRangeFault, find_rejected_workloads
 from migration.cluster.node_devices import Source, doubled_nodes
 from migration.cluster.volumes import Volumes, bound_pods, pinned_pods
 from migration.cluster.workloads import Workload
@@ -170,14 +169,6 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
         return {
             name: keys for name, keys in self.cluster.unknown_devices.items() if name not in doubled
         }
-
-    def rejected_workloads(self, namespace: str) -> dict[str, LimitRangeFault]:
-        """Return workload with pods, as `Kind/namespace/name`, to the LimitRange that would reject its next ones.
-
-        Args:
-            namespace: The namespace for objects that name none.
-        """
-        return find_rejected_workloads(self.objects, self.groups.values(), namespace)
 
     def planner(
         self,

@@ -1,25 +1,18 @@
-"""Notes of waves on quotas and LimitRanges that hold nothing, and that somebody meets all the same. Pure."""
+"""Notes of waves on quotas that hold nothing, and that somebody meets all the same. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
 
 import msgspec
 
 from answers.cluster.quota_status import unenforced_limits, unenforced_notes
-from findings.text import join_names, reference_text
+from findings.text import reference_text
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.device_quotas import find_quota_notes
 from migration.assessment.replaced_lines import differing_amounts
-from migration.cluster.limit_ranges import LimitRangeFault
 from migration.cluster.workloads import Workload
 from migration.plan.facts.quota_files import with_rollouts_above_budget
 from migration.plan.model.lowered_quotas import LoweredQuota, lowered_quotas
 from migration.plan.model.plan import Plan, Wave
-from migration.plan.search.device_map import Course, WaveDetails
-
-_REJECTED: Final = "{} would reject new pods of {}, so those that this wave evicts or restarts do not come again: {}"
-_NAMES: Final = 8
-"""The most workloads that a note names."""
 
 
 def with_device_quota_notes(
@@ -65,40 +58,6 @@ def _unenforced(cluster: AssessedCluster, namespaces: set[str]) -> tuple[str, ..
     return tuple(
         f"{note}; so it holds nothing here, and pods above it are let through" for note in notes
     )
-
-
-def with_limit_range_notes(
-    wave: Wave,
-    details: WaveDetails,
-    rejected: Mapping[str, LimitRangeFault],
-    groups: Mapping[str, Workload],
-) -> Wave:
-    """Return a wave with notes on the workloads that it takes pods from, and that LimitRanges let have no new ones.
-
-    Args:
-        wave: The wave.
-        details: The pods that leave its nodes, with their course.
-        rejected: The workloads, as `Kind/namespace/name`, with next pods that would be rejected.
-        groups: Workload to its pods and owner.
-    """
-    others = frozenset(details.others)
-    leaving_or_restarted = {
-        *(entry.workload for entry in details.leaving if entry.course is not Course.ENDS),
-        *(entry.object for entry in wave.workloads if entry.is_restarted),
-        *(
-            name
-            for name in rejected
-            if any((groups[name].key.namespace, pod.name) in others for pod in groups[name].pods)
-        ),
-    }
-    names_of: dict[LimitRangeFault, list[str]] = {}
-    for name in sorted(leaving_or_restarted & rejected.keys()):
-        names_of.setdefault(rejected[name], []).append(name)
-    notes = (
-        _REJECTED.format(fault.text, join_names(names, _NAMES), fault.fix)
-        for fault, names in names_of.items()
-    )
-    return msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
 
 
 def with_quota_sums(plan: Plan) -> Plan:

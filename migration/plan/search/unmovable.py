@@ -73,6 +73,8 @@ _STAYS: Final = "pods on it never move"
 _RUNS_UNCREATED: Final = (
     "pods of {} run on it, and a ResourceQuota would reject their next pods, or claims of these"
 )
+_REJECTED: Final = "its next pods would be rejected by {}, so those that are evicted or restarted would not come again"
+_RUNS_REJECTED: Final = "pods of {} run on it, and a LimitRange would reject their next ones"
 _WOULD_WAIT: Final = (
     "the next pods of {} may be placed on it, and would have no devices there once it is switched: a ResourceQuota does "
     "not let their claims be created"
@@ -81,22 +83,6 @@ _MOVE_VOLUME: Final = (
     "move the volume to a storage that other nodes reach, or switch the node by hand at once with the label of the "
     "workload; then plan again from a new snapshot"
 )
-
-
-def held_by_daemon_sets(candidates: Iterable[Candidate]) -> list[Held]:
-    """Return the nodes with pods that no runbook finds."""
-    return [
-        Held(
-            object=f"Node//{entry.node.name}",
-            reason=f"kubectl drain leaves the pods of DaemonSet/{unknown.namespace}/{unknown.name} there with "
-            "their devices, and its selector cannot be read",
-            fix="keep the DaemonSet from this node before the plan is made",
-        )
-        for entry in candidates
-        for unknown in [
-            daemon_set for daemon_set in entry.node.daemon_sets if not daemon_set.selector
-        ][:1]
-    ]
 
 
 def held_unavailable(
@@ -142,6 +128,12 @@ def held_by_pods(
         if workload.result is None:
             for node in nodes_of[workload.key.reference]:
                 stuck.setdefault(node, workload)
+    moving = {entry.key.reference for entry in cluster.workloads if entry.result is not None}
+    rejected: dict[str, list[str]] = {}
+    for reference, own in cluster.rejected_next.items():
+        # Those that would move are held with their nodes.
+        for node in own.nodes if reference not in moving else ():
+            rejected.setdefault(node, []).append(reference)
     for entry in candidates:
         reference, name = f"Node//{entry.node.name}", entry.node.name
         blocking = next(evidence.blocking_budgets(name), None)
@@ -149,6 +141,13 @@ def held_by_pods(
             budget, _ = blocking
             text = budget.never_text.format("of its pods there")
             yield Held(object=reference, reason=text, fix=budget.never_fix)
+        elif name in rejected:
+            text = _RUNS_REJECTED.format(join_names(rejected[name]))
+            yield Held(
+                object=reference,
+                reason=text,
+                fix=cluster.rejected_next[rejected[name][0]].fault.fix,
+            )
         elif name in stuck:
             workload = stuck[name]
             lacking = cluster.unserved_next.get(workload.key.reference, ())
@@ -299,7 +298,7 @@ def bound_workloads(
 
 
 def uncreated_workloads(cluster: AssessedCluster) -> Iterator[Unmovable]:
-    """Yield the workloads with pods that would wait for claims, since a ResourceQuota lets too few be created."""
+    """Yield the workloads with pods that a LimitRange rejects, or that wait for claims that a ResourceQuota rejects."""
     shortages: dict[str, list[ClaimShortage]] = {}
     for shortage in cluster.claim_shortages:
         for reference in shortage.workloads if shortage.stops_pods else ():
@@ -309,6 +308,9 @@ def uncreated_workloads(cluster: AssessedCluster) -> Iterator[Unmovable]:
             reason, fix = describe_shortages(own)
             again = f"{fix}; then plan again from a new snapshot"
             yield Unmovable(workload, f"its {reason}", _RUNS_UNCREATED, again)
+        elif workload.result is not None and workload.key.reference in cluster.rejected_next:
+            fault = cluster.rejected_next[workload.key.reference].fault
+            yield Unmovable(workload, _REJECTED.format(fault.text), _RUNS_REJECTED, fault.fix)
 
 
 def left_without_claims(
