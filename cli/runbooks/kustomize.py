@@ -11,7 +11,7 @@ import msgspec
 
 from kube.manifests.dump import dump_yaml
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
-from migration.plan.facts.environment import KUSTOMIZE, in_repository
+from migration.plan.facts.environment import KUSTOMIZE, chart_names, in_repository
 from migration.plan.model.plan import Plan, Wave, is_name
 
 
@@ -95,7 +95,8 @@ def _prepared(plan: Plan, quotas: Mapping[str, Mapping[str, Any]]) -> Iterator[P
                 namespace=namespace,
                 change={"spec": {"hard": document["spec"]["hard"]}},
             )
-    unmapped = {mapping.device_class: None for mapping in plan.wide_mappings}
+    names = (*(mapping.device_class for mapping in plan.wide_mappings), *chart_names(plan))
+    unmapped: dict[str, None] = dict.fromkeys(names)
     for name, resource in (
         *unmapped.items(),
         *((name, resource) for resource, name in plan.mapped_classes.items()),

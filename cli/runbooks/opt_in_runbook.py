@@ -16,7 +16,7 @@ from cli.runbooks.object_changes import (
 from cli.runbooks.shell import command, comment, quoted
 from findings.text import reference_text
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
-from migration.plan.facts.environment import in_repository
+from migration.plan.facts.environment import in_repository, remapped_classes
 from migration.plan.model.plan import Plan, PlannedWorkload, Wave
 
 COMMIT_TIMEOUT: Final = "1h"
@@ -150,8 +150,7 @@ def has_prepared_patches(plan: Plan) -> bool:
     """Return True if a repository changes objects before the first wave; quotas are there then, too."""
     objects = [
         *(("DaemonSet", plugin.namespace, plugin.name) for plugin in plan.plugins),
-        *(("DeviceClass", "", name) for name in plan.mapped_classes.values()),
-        *(("DeviceClass", "", mapping.device_class) for mapping in plan.wide_mappings),
+        *(("DeviceClass", "", name) for name in remapped_classes(plan)),
         *(
             ("ResourceQuota", namespace, file.removeprefix(f"{namespace}.").removesuffix(".yaml"))
             for namespace, files in plan.quotas.items()

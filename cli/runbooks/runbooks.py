@@ -17,7 +17,7 @@ from cli.runbooks.driver_runbook import (
     upgraded_release,
 )
 from cli.runbooks.evicted_runbook import lasting_lines, planned_lines
-from cli.runbooks.mapping_runbook import chart_mapping, mapping_lines, wide_mapping_lines
+from cli.runbooks.mapping_runbook import mapping_lines, wide_mapping_lines
 from cli.runbooks.opt_in_runbook import commit_line, has_prepared_patches
 from cli.runbooks.plan_text import evicted_again_lines, free_by_kind, losses_text, namespace_texts
 from cli.runbooks.shell import CLUSTER_SCRIPT, cluster_script, command, comment, head, quoted
@@ -33,7 +33,7 @@ from cli.runbooks.wave_runbook import (
 from findings.text import count_text, join_names, printable, reference_text
 from migration.cluster.plugin_vendors import NVIDIA
 from migration.cluster.remaining import remaining_texts
-from migration.plan.facts.environment import in_repository, stopped_texts
+from migration.plan.facts.environment import chart_names, in_repository, stopped_texts
 from migration.plan.facts.kept_away import returning_texts
 from migration.plan.facts.vendors import unmap_command
 from migration.plan.facts.work import describe_work
@@ -247,10 +247,9 @@ def _readme_start(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
     for driver in plan.drivers:
         if driver != NVIDIA:
             yield f"First install the chart of {_cell(driver)} with the flags that `prepare.sh` names: that stops until it is there."
-        if resource := chart_mapping(driver, plan):
+        if resource := chart_names(plan).get(driver):
             yield f"The chart has its DeviceClass map {resource}, too, and `prepare.sh` takes that back: of two classes Kubernetes"
-            yield "takes the younger, so pods for whole devices would come there. An upgrade of that chart sets it again: run"
-            yield "`prepare.sh` after each."
+            yield "takes the younger, so pods for whole devices would come there. Run `prepare.sh` after each upgrade of that chart."
     yield "Before the first wave run `prepare.sh`, which installs drivers that wait for their node label."
     yield from release_texts(plan)
     yield from _readme_lasting(plan)
@@ -260,8 +259,7 @@ def _readme_lasting(plan: Plan) -> Iterator[str]:
     """Yield the remains of the preparation after the rollback of all waves."""
     yield "No script takes `prepare.sh` back: once all waves are taken back, drivers stay installed, on nodes with their label."
     for resource, name in plan.mapped_classes.items():
-        publishing = plan.class_nodes.get(name, ())
-        nodes = f" ({_cell(join_names(publishing))})" if publishing else ""
+        nodes = f" ({_cell(join_names(own))})" if (own := plan.class_nodes.get(name)) else ""
         yield f"DeviceClass {_cell(name)} goes on mapping {_cell(resource)}, so pods with it may use nodes of its driver{nodes}; if it did not"
         yield f"before, {'take that out of the repository' if in_repository(plan, 'DeviceClass', '', name) else f'this ends it: `{unmap_command(name)}`'}"
     for mapping in plan.wide_mappings:

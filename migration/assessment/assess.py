@@ -417,7 +417,9 @@ def assess_cluster(
             group_with_devices(objects, workloads, namespace),
             {entry.key for entry in workloads},
             namespace,
-        ),
+        )
+        if any(source.kind == "LimitRange" for source in objects)
+        else {},
         names_in_use=find_names_in_use(
             [node for node in nodes if node.legacy and node.node not in sliced],
             *(live_nodes, groups, options),

@@ -54,7 +54,7 @@ class LimitRangeFault(NamedTuple):
 
 
 class RejectedWorkload(NamedTuple):
-    """A workload with next pods that a LimitRange rejects, so that those which are evicted do not come again.
+    """The reason for the next pods of a workload to be rejected, so that evicted ones do not come again.
 
     Attributes:
         fault: The bound.
@@ -96,7 +96,7 @@ def find_rejected_workloads(
     for own in ranges.values():
         own.sort(key=lambda view: view.metadata.name)
     rejected: dict[str, RejectedWorkload] = {}
-    for workload in workloads if ranges else ():
+    for workload in workloads:
         key = workload.key
         is_left = key.kind in _LEFT_BY_DRAINS and key not in with_devices
         if key.namespace not in ranges or is_left or workload.runs_to_completion:

@@ -14,7 +14,15 @@ from migration.plan.search.waves import Planner
 from testing.command import drawbridge
 from testing.documents import device_class, namespace, node, resource_quota
 from testing.migration import GPU, SHARE, hami_node, plugin_node, resource_slice, workload
-from testing.plan import Objects, checks_before, held_objects, planned, prepare, waves
+from testing.plan import (
+    Objects,
+    checks_before,
+    failed_before,
+    held_objects,
+    planned,
+    prepare,
+    waves,
+)
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
 NVIDIA: Final = "gpu.nvidia.com"
@@ -416,6 +424,44 @@ def test_a_name_that_hamis_chart_has_for_nobody_is_taken_back(tmp_path: Path) ->
     assert {} == plan["mappedClasses"]
     assert TAKEN_BACK in prepare(tmp_path)
     assert "`prepare.sh` takes that back" in (tmp_path / "plan" / "README.md").read_text()
+
+
+def test_hamis_class_with_the_name_fails_the_check_of_a_wave_without_planned_classes(
+    tmp_path: Path,
+) -> None:
+    """No line told that prepare.sh had not taken it back, or that an upgrade of the chart had set it again."""
+    objects = parts_beside_shares("lab")
+    planned(tmp_path, objects)
+
+    without = failed_before(tmp_path, objects)
+    with_name = failed_before(tmp_path, [*objects, class_of_chart()])
+
+    assert f"DeviceClass//{HAMI}" not in without
+    assert with_name[f"DeviceClass//{HAMI}"].startswith(f"it maps {GPU}, which means devices of an")
+    assert with_name[f"DeviceClass//{HAMI}"].endswith("run prepare.sh")
+
+
+@pytest.mark.parametrize("manager", ["", "flux", "helm"])
+def test_the_script_takes_hamis_name_back_unless_a_repository_has_the_class(
+    tmp_path: Path, manager: str
+) -> None:
+    """With patches for a repository it only said so in a comment."""
+    label = {"helm.toolkit.fluxcd.io/name": "hami"}
+    release = {"meta.helm.sh/release-name": "hami"}
+    hami = class_of_chart()
+    hami["metadata"] |= {
+        "flux": {"labels": label},
+        "helm": {"annotations": release},
+    }.get(manager, {})
+
+    planned(tmp_path, both_vendors(hami), "--format", "kustomize")
+
+    text = prepare(tmp_path)
+    patch = tmp_path / "plan" / "kustomize" / "prepare" / f"deviceclass.{HAMI}.yaml"
+    is_in_repository = manager == "flux"
+    assert is_in_repository == patch.is_file()
+    assert is_in_repository == (f"held: DeviceClass {HAMI} maps {GPU} still" in text)
+    assert is_in_repository != (f"  {TAKEN_BACK}" in text)
 
 
 def both_vendors(*more: dict[str, Any]) -> Objects:

@@ -41,6 +41,7 @@ from migration.plan.facts.driver_daemon_sets import find_waiting
 from migration.plan.facts.environment import (
     REVERTING,
     changes,
+    chart_names,
     in_repository,
     managed_note,
     read_managed,
@@ -117,6 +118,7 @@ def check_before(
         *_check_environment(plan, wave, view),
         *_check_classes(plan, view),
         *_check_wide_mappings(plan, wide_mappings),
+        *_check_chart_classes(plan, view),
         *_check_drivers(plan, wave, view),
         *check_driver_pods(plan, wave, view),
         *_check_kept_away(plan, wave, view),
@@ -272,6 +274,22 @@ def _check_wide_mappings(plan: Plan, mappings: Iterable[WideMapping]) -> Iterato
                 f"DeviceClass//{mapping.device_class}",
                 f"it maps {mapping.resource}, and {mapping.reason} ({Code.MAPPING_TOO_WIDE}), so pods that have the key "
                 f"still would get any of them on switched nodes: {unmap_command(mapping.device_class)}",
+            )
+
+
+def _check_chart_classes(plan: Plan, view: ClusterView) -> Iterator[Check]:
+    """Check that no class of a chart maps a foreign name that prepare.sh takes from it; an upgrade of the chart sets it again."""
+    for name, resource in chart_names(plan).items():
+        document = view.find("DeviceClass", name)
+        # That another class takes a planned name has been told.
+        if (
+            resource not in plan.mapped_classes
+            and mapping_at(document, "spec").get("extendedResourceName") == resource
+        ):
+            yield failed_check(
+                f"DeviceClass//{name}",
+                f"it maps {resource}, which means devices of another driver, so pods for whole devices would get shares, or "
+                "none: run prepare.sh",
             )
 
 

@@ -17,6 +17,7 @@ from findings.text import join_names, reference_text
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
+from migration.assessment.chart_names import CHART_MAPPINGS
 from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.cluster.node_devices import Source
 from migration.cluster.plugin_vendors import NVIDIA
@@ -72,7 +73,7 @@ def read_managed(objects: Iterable[SourceObject], plan: Plan) -> dict[str, str]:
         workload.object for wave in plan.waves for workload in wave.workloads if workload.labelled
     }
     quotas = {(entry.namespace, entry.name) for entry in plan.replaced_lines}
-    classes = {*plan.mapped_classes.values(), *(entry.device_class for entry in plan.wide_mappings)}
+    classes = remapped_classes(plan)
     managed = {}
     for source in objects:
         is_changed = (
@@ -96,6 +97,21 @@ def read_managed(objects: Iterable[SourceObject], plan: Plan) -> dict[str, str]:
         if manager:
             managed[f"{source.kind}/{source.namespace or ''}/{source.name}"] = manager
     return dict(sorted(managed.items()))
+
+
+def remapped_classes(plan: Plan) -> frozenset[str]:
+    """Return the DeviceClasses that `prepare.sh`, or a repository, gives a resource name, or takes one from."""
+    unmapped = (entry.device_class for entry in plan.wide_mappings)
+    return frozenset((*plan.mapped_classes.values(), *unmapped, *chart_names(plan)))
+
+
+def chart_names(plan: Plan) -> dict[str, str]:
+    """Return driver of a plan to the foreign resource name of the class in its chart, unless the plan maps it there, too."""
+    return {
+        driver: resource
+        for driver, resource in CHART_MAPPINGS.items()
+        if driver in plan.drivers and plan.mapped_classes.get(resource) != driver
+    }
 
 
 def in_repository(plan: Plan, kind: str, namespace: str, name: str) -> bool:

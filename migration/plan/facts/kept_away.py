@@ -17,7 +17,7 @@ from migration.cluster.evidence import list_at, mapping_at
 from migration.cluster.node_devices import Source
 from migration.cluster.plugin_vendors import NVIDIA, plugin_vendor
 from migration.plan.facts.device_plugins import DevicePlugins, is_owned_plugin
-from migration.plan.facts.environment import KUSTOMIZE, REVERTING, in_repository
+from migration.plan.facts.environment import KUSTOMIZE, REVERTING, in_repository, remapped_classes
 from migration.plan.facts.vendors import (
     OPERATOR_PREFIX,
     driver_label,
@@ -145,16 +145,12 @@ def is_kept_away(plan: Plan, wave: Wave, reference: str) -> bool:
 
 def is_remapped(plan: Plan, reference: str) -> bool:
     """Return True for a DeviceClass, given as `Kind/namespace/name`, that prepare.sh gives a resource name, or takes one from."""
-    return reference in {f"DeviceClass//{name}" for name in _remapped_classes(plan)}
-
-
-def _remapped_classes(plan: Plan) -> set[str]:
-    return {*plan.mapped_classes.values(), *(entry.device_class for entry in plan.wide_mappings)}
+    return reference in {f"DeviceClass//{name}" for name in remapped_classes(plan)}
 
 
 def returning_texts(plan: Plan) -> Iterator[str]:
     """Yield a sentence on each preparation that a manager of objects would take back: of DaemonSets and DeviceClasses."""
-    for name in sorted(_remapped_classes(plan)) if plan.waves else ():
+    for name in sorted(remapped_classes(plan)) if plan.waves else ():
         manager = plan.managed.get(f"DeviceClass//{name}")
         if manager in REVERTING and not in_repository(plan, "DeviceClass", "", name):
             yield (
