@@ -80,8 +80,10 @@ from migration.cluster.evidence import nodes_out_of_service
 from migration.cluster.kept_names import find_names_in_use
 from migration.cluster.limit_ranges import find_rejected_workloads
 from migration.cluster.node_devices import (
+    OFFERING_NONE,
     doubled_nodes,
     koordinator_devices,
+    nodes_offering_none,
     read_nodes,
     unknown_device_keys,
 )
@@ -192,7 +194,12 @@ def _with_surroundings(
         components=present_components(objects),
         kept=tuple(sorted(options.kept)),
         drain_stops=find_drain_stops(objects, namespace, legacy_nodes),
-        out_of_service=nodes_out_of_service(objects, {node.node for node in assessment.nodes}),
+        out_of_service={
+            **assessment.out_of_service,
+            **nodes_out_of_service(
+                objects, {*assessment.out_of_service, *(node.node for node in assessment.nodes)}
+            ),
+        },
     )
 
 
@@ -211,7 +218,8 @@ def complete_assessment(
         readers: The readers for the assessment.
     """
     pods = cluster.state.pods
-    needy = tuple(without_staying_pods(cluster.workloads, pods, cluster.remaining.nodes))
+    staying_places = {*cluster.remaining.nodes, *cluster.offering_none}
+    needy = tuple(without_staying_pods(cluster.workloads, pods, staying_places))
     capacity = place_workloads(
         without_parts(needy, pods, cluster.sliced),
         *(allocator, cluster.state.classes),
@@ -282,6 +290,7 @@ def complete_assessment(
         quotas_left=cluster.quotas_left,
         replaced_lines=cluster.replaced_lines,
         unknown_devices=cluster.unknown_devices,
+        out_of_service=dict.fromkeys(cluster.offering_none, OFFERING_NONE),
         remaining=cluster.remaining,
         wide_mappings=cluster.wide_mappings,
     )
@@ -412,6 +421,10 @@ def assess_cluster(
         chart_names=chart_names,
         name_changes=find_name_changes(workloads, assumed_state, chart_names, assumed_inventory),
         remaining=staying,
+        offering_none=nodes_offering_none(
+            *(objects, whole_device_keys(profiles.values(), kept_names)),
+            {*(node.node for node in nodes), *staying.nodes},
+        ),
         rejected_next=find_rejected_workloads(
             objects,
             group_with_devices(objects, workloads, namespace),

@@ -53,6 +53,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
         name_changes: The change of resource names by a preparation of all nodes.
         remaining: The nodes and workloads that stay with their device plugin.
         names_in_use: Node to the kept names of devices in use there, as of `find_names_in_use`.
+        offering_none: The nodes with devices that their device plugin offers none of.
         rejected_next: The workloads with next pods that a LimitRange rejects, those without devices, too.
     """
 
@@ -76,6 +77,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     name_changes: NameChanges = NameChanges({}, ())
     remaining: Remaining = Remaining()
     names_in_use: Mapping[str, NamesInUse] = {}
+    offering_none: tuple[str, ...] = ()
     rejected_next: Mapping[str, RejectedWorkload] = {}
 
 
@@ -97,7 +99,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
         kept: Vocabularies and resource names that stay with their device plugin.
         drain_stops: The PodDisruptionBudgets that would stop drains of nodes with devices of a legacy system.
         wide_mappings: The mappings to take back, as in `AssessedCluster`.
-        out_of_service: Nodes with devices that take no pods, to `cordoned` or `not ready`.
+        out_of_service: Nodes with devices that take no pods, to `cordoned`, `not ready` or `offering no devices`.
         remaining: The nodes and workloads that stay with their device plugin.
     """
 

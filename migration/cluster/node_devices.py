@@ -18,6 +18,7 @@ from kube.api.core import Node
 from kube.api.resource import ResourceSlice
 from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
+from migration.cluster.evidence import mapping_at, text_map
 from translation.model.intents import DeviceKind
 from translation.profiles.profile import Profile
 from translation.reading.arbiter import is_nic
@@ -102,6 +103,10 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 1
     mig_size: str = ""
     is_doubled: bool = False
+
+
+OFFERING_NONE: Final = "offering no devices"
+"""The state of a node with devices that its device plugin offers none of."""
 
 
 class _Registered(msgspec.Struct, frozen=True, kw_only=True):
@@ -336,6 +341,44 @@ def unknown_device_keys(
         if keys:
             keys_of[node.metadata.name] = keys[:MAX_KEYS]
     return keys_of
+
+
+def nodes_offering_none(
+    objects: Iterable[SourceObject], whole_device_keys: Sequence[str], known: Collection[str]
+) -> tuple[str, ...]:
+    """Return the nodes with devices that their device plugin offers none of, by name: their amount is 0.
+
+    The plugin may not run there, or have found all of them unhealthy. Pods there keep theirs.
+
+    Args:
+        objects: The cluster's objects.
+        whole_device_keys: Resource names of whole devices, as for `read_nodes`.
+        known: The nodes with other devices, and those that stay with their device plugin.
+    """
+    return tuple(
+        sorted(
+            source.name
+            for source in objects
+            if (source.api_version, source.kind) == ("v1", "Node")
+            and source.name not in known
+            and _offers_none(source.document, whole_device_keys)
+        )
+    )
+
+
+def _offers_none(node: Mapping[str, Any], whole_device_keys: Sequence[str]) -> bool:
+    """Return True if a node has devices, as its capacity or its label of their number says, and none is offered."""
+    capacity, labels = mapping_at(node, "status", "capacity"), text_map(node, "metadata", "labels")
+    amounts = {
+        key: str(amount)
+        for key, amount in mapping_at(node, "status", "allocatable").items()
+        if is_device_key(key) and not is_nic(key)
+    }
+    return all(amount == "0" for amount in amounts.values()) and any(
+        _matches(key, whole_device_keys)
+        and (str(capacity.get(key, "0")) != "0" or labels.get(f"{key}{COUNT}", "0") != "0")
+        for key in amounts
+    )
 
 
 def _hami(node: Node) -> tuple[LegacyDevice, ...] | None:

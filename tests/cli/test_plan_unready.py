@@ -1,11 +1,14 @@
 """`drawbridge plan` with nodes that are not ready: their devices are nobody's for now."""
 
+import json
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from kube.manifests.dump import dump_yaml
 from testing.builders import HAMI, hami_gpu
+from testing.command import drawbridge
 from testing.documents import api_object, namespace, node, resource_slice
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import failed_before, held_objects, planned, waves
@@ -188,3 +191,54 @@ def test_pods_with_claims_have_no_free_device_of_a_node_that_is_not_ready(tmp_pa
     plan = planned(tmp_path, objects)
 
     assert [] == plan["waves"]
+
+
+# --- nodes whose plugin offers none of their devices ----------------------------------------------
+
+
+def offering_none(name: str, capacity: str = "0", **labels: str) -> dict[str, Any]:
+    entry = plugin_node(name, 0, **labels)
+    return {**entry, "status": {**entry["status"], "capacity": {GPU: capacity}}}
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_held"),
+    [
+        pytest.param(offering_none("gpu-9", "8"), True, id="all are unhealthy"),
+        pytest.param(
+            offering_none("gpu-9", **{"nvidia.com/gpu.count": "8"}), True, id="no plugin runs"
+        ),
+        pytest.param(offering_none("gpu-9"), False, id="nothing says that it has some"),
+        pytest.param(
+            node(
+                "gpu-9", {GPU: "0", "nvidia.com/mig-1g.5gb": "7"}, {"nvidia.com/gpu.count": "1"}, {}
+            ),
+            False,
+            id="it offers others",
+        ),
+    ],
+)
+def test_a_node_that_offers_none_of_its_devices_is_held(
+    tmp_path: Path, entry: dict[str, Any], *, is_held: bool
+) -> None:
+    """It was in no line of `plan` and of `assess`."""
+    objects = [*NODES, entry, *WEB]
+
+    reason = held_objects(planned(tmp_path, objects)).get("Node//gpu-9", "")
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(objects))
+    answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
+
+    assert is_held == reason.startswith("its device plugin offers none of its devices")
+    assert ({"gpu-9": "offering no devices"} if is_held else {}) == answer["outOfService"]
+
+
+def test_a_pod_on_a_node_that_offers_none_of_its_devices_counts_on_no_other(tmp_path: Path) -> None:
+    """The only other node with devices for it was held."""
+    big = workload("big", {GPU: "4"}, ["gpu-9"])
+    objects = [*NODES, offering_none("gpu-9", "4"), *WEB, *big]
+
+    plan = planned(tmp_path, objects)
+
+    assert ["Node//gpu-9"] == list(held_objects(plan))
+    assert ["gpu-0", "gpu-1"] == sorted(name for names, _ in waves(plan) for name in names)

@@ -92,7 +92,8 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
         drain_stops: The PodDisruptionBudgets that would stop drains of nodes with devices of a legacy system.
         wide_mappings: DeviceClasses that map a resource name of pods, and give other devices than it means; all else
             is as if they mapped nothing.
-        out_of_service: Nodes with devices that take no pods, to `cordoned` or `not ready`; plan holds them.
+        out_of_service: Nodes with devices that take no pods, to `cordoned`, `not ready` or `offering no devices`; plan
+            holds them.
         remaining: The nodes and workloads that stay with their device plugin, for names of replicas in `translation.keep`.
     """
 

@@ -40,6 +40,11 @@ from translation.vocabularies.nvidia import is_replica_name, keep_setting
 
 _NOT_KNOWN: Final = "which devices a DRA driver would publish is not known"
 _OF_PARTS: Final = "parts of devices by time slicing or MPS are published by none that NVIDIA has"
+_OFFERS_NONE: Final = "its device plugin offers none of its devices, so it is not known which a DRA driver would publish"
+_SEE_PLUGIN: Final = (
+    "look at the plugin's pod and its log on the node, or finish the switch of the node if it has begun; then plan again "
+    "from a new snapshot"
+)
 _BY_HAND: Final = "install the driver and switch the node by hand, if there is one; then plan again from a new snapshot"
 _OF_WHOLE_CLUSTERS: Final = frozenset({"hami", "nvidia"})
 """The vocabularies of names that stay on all nodes or on none."""
@@ -317,6 +322,12 @@ def held_unknown_devices(keys_of: Mapping[str, Sequence[str]]) -> Iterator[Held]
         else:
             fix = f"{_BY_HAND}; or leave it as it is ({setting})" if setting else _BY_HAND
         yield Held(object=f"Node//{name}", reason=reason, fix=fix)
+
+
+def held_offering_none(nodes: Iterable[str]) -> Iterator[Held]:
+    """Yield the nodes with devices that their device plugin offers none of."""
+    for name in filter(is_name, nodes):
+        yield Held(object=f"Node//{name}", reason=_OFFERS_NONE, fix=_SEE_PLUGIN)
 
 
 def _setting_for(keys: Sequence[str]) -> str:

@@ -28,6 +28,7 @@ from migration.plan.facts.confirmed import read_releases
 from migration.plan.facts.device_plugins import (
     DevicePlugins,
     held_kept_names,
+    held_offering_none,
     held_unknown_devices,
     with_plugin_label,
 )
@@ -150,6 +151,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     blocked += (
         *held_by_daemon_sets(candidates),
         *held_unavailable(candidates, question.objects, prepared.doubled_nodes),
+        *held_offering_none(prepared.cluster.offering_none),
     )
     blocked += held_unknown_devices(prepared.unknown_devices)
     planned_nodes = [entry.node for entry in candidates]

@@ -192,7 +192,9 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
         }
         left_out = {
             **pods_on(self.cluster.sliced, live_nodes, self.groups),
-            **pods_on(self.cluster.remaining.nodes, native, self.groups),
+            **pods_on(
+                {*self.cluster.remaining.nodes, *self.cluster.offering_none}, native, self.groups
+            ),
         }
         placer = Placer(
             self.cluster,
