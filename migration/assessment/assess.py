@@ -66,6 +66,7 @@ from migration.assessment.replaced_lines import (
     find_replaced_lines,
     without_replaced_lines,
 )
+from migration.assessment.smaller_cards import find_smaller_cards
 from migration.assessment.stopped_outcomes import assess_templates
 from migration.assessment.unmoved import (
     check_early,
@@ -278,7 +279,15 @@ def complete_assessment(
         nodes=cluster.nodes,
         capacity=capacity,
         blockers=blockers,
-        notes=quota_stops.notes,
+        notes=(
+            *quota_stops.notes,
+            # One system keeps its pods from the nodes of another.
+            *(
+                find_smaller_cards(cluster)
+                if len({node.source for node in cluster.nodes}) > 1
+                else ()
+            ),
+        ),
         readers={
             name: keys
             for name, keys in readers.items()

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import list_at, mapping_at
 
+HAMI_LABEL: Final = "gpu"
 NVIDIA: Final = "gpu.nvidia.com"
 TPU_DRIVER: Final = "tpu.google.com"
 _FEATURE_TEXTS: Final = ("feature-discovery", "labeller")

@@ -1,5 +1,6 @@
 """`drawbridge plan`: pods that may get smaller cards once nodes of two systems have one driver."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -71,7 +72,15 @@ def notes(
     smaller = [note for wave in waves for note in wave["notes"] if "smaller cards" in note]
     is_restarted = spec.get("kind", "Deployment") == "Deployment"
     assert [LOSS for _ in smaller if is_restarted] == losses
+    assert bool(smaller) <= bool(assessed(tmp_path))
     return smaller
+
+
+def assessed(tmp_path: Path) -> list[dict[str, Any]]:
+    """Return the notes of an assessment on smaller cards, of the cluster of the last plan."""
+    file = tmp_path / "cluster.yaml"
+    answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
+    return [note for note in answer["notes"] if note["code"] == "smallerCards"]
 
 
 @pytest.mark.parametrize("limits", [WHOLE, HALF], ids=["whole cards", "a percentage"])
@@ -81,6 +90,12 @@ def test_pods_that_may_get_smaller_cards_have_a_note(
     """A StatefulSet of 80 GB cards was restarted while only a node with cards of 40 GB had the driver."""
     (note,) = notes(tmp_path, limits)
 
+    (own,) = assessed(tmp_path)
+    assert ["Deployment/team/infer"] == own["objects"]
+    assert own["message"].startswith(
+        "whole cards or a percentage are requested on cards of 80Gi, and"
+    )
+    assert own["message"].endswith("fit the cards of 40Gi of hami-0, too")
     assert note.startswith("pods of Deployment/team/infer may get smaller cards")
     assert "run on cards of 80Gi today, and fit hami-0 with cards of 40Gi" in note
     assert (
@@ -279,7 +294,7 @@ def test_workloads_of_one_form_are_compared_with_smaller_nodes_once(
         calls.append(entry.metadata.name)
         return counted_rejection(pod, entry)
 
-    monkeypatch.setattr("migration.plan.planning.smaller_cards.counted_rejection", counted)
+    monkeypatch.setattr("migration.assessment.smaller_cards.counted_rejection", counted)
 
     plan = moving(tmp_path, [hami_node("hami-0")], number=4)
 

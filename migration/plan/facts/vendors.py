@@ -21,7 +21,7 @@ from kube.manifests.source import SourceObject
 from kube.names import GROUP
 from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.cluster.node_devices import SHARING, Source, read_replicas
-from migration.cluster.plugin_vendors import NVIDIA, container_images
+from migration.cluster.plugin_vendors import HAMI_LABEL, NVIDIA, container_images
 from migration.plan.model.plan import Wave
 
 HAMI_DRIVER: Final = "hami-core-gpu.project-hami.io"
@@ -33,7 +33,6 @@ _UNMAP_PATCH: Final = '[{"op": "remove", "path": "/spec/extendedResourceName"}]'
 NVIDIA_LABEL: Final = "nvidia.com/dra-kubelet-plugin"
 DRIVER_LABEL: Final = f"{GROUP}/dra-driver"
 _OWN_LABELS: Final = {NVIDIA: (NVIDIA_LABEL, "true"), f"gpu.{GROUP}": (f"{GROUP}/driver", "true")}
-HAMI_LABEL: Final = "gpu"
 OPERATOR_PREFIX: Final = "nvidia.com/gpu.deploy."
 DEVICE_PLUGIN: Final = f"{OPERATOR_PREFIX}device-plugin"
 """The label of one operand. That of all operands would take the GPU driver from the node."""

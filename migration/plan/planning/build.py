@@ -92,7 +92,7 @@ from migration.plan.planning.prepared import (
 )
 from migration.plan.planning.quota_notes import with_device_quota_notes, with_quota_sums
 from migration.plan.planning.search import PreparedSearch, search_waves, with_planned_lines
-from migration.plan.planning.smaller_cards import SmallerCards
+from migration.plan.planning.smaller_cards import SmallerCardNotes
 from migration.plan.planning.strays import with_strays
 from migration.plan.planning.unpublished import gpu_nodes
 from migration.plan.planning.unrestarted import (
@@ -234,7 +234,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     )
     without_wave = with_early(without_wave, lines.early)
     changed_quotas = quotas_of_waves(quotas, waves.waves, early_quotas)
-    smaller_cards = SmallerCards(waves.waves, prepared.cluster, live_nodes)
+    smaller_cards = SmallerCardNotes(waves.waves, prepared.cluster, live_nodes)
     plan = Plan(
         kubernetes_version=question.version,
         wave_nodes=policy.wave_nodes,
