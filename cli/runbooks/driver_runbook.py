@@ -89,6 +89,12 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
     yield words if release is None else f'{words} --values="$here/{DRIVER_VALUES}"'
 
 
+_POLICY: Final = (
+    "ClusterPolicy needs two changes, both at once, before the first wave: spec.driver.upgradePolicy.autoUpgrade: false, and in "
+    f"spec.driver.manager.env NODE_LABEL_FOR_GPU_POD_EVICTION={NVIDIA_LABEL}; the comments of this script say why"
+)
+
+
 def _operator_lines(operator: str, *, has_driver_manager: bool) -> Iterator[str]:
     """Yield the comments on a cluster of the GPU Operator; nodes with the GPU driver in their image have no driver manager."""
     yield comment(
@@ -103,6 +109,7 @@ def _operator_lines(operator: str, *, has_driver_manager: bool) -> Iterator[str]
     yield "# - spec.driver.manager.env: the variable NODE_LABEL_FOR_GPU_POD_EVICTION with the value"
     yield f"#   {NVIDIA_LABEL}. With it the Operator's driver manager evicts the DRA driver"
     yield "#   before it replaces the GPU driver of a node."
+    yield f"echo {quoted(_POLICY)} >&2"
 
 
 def upgraded_release(plan: Plan) -> DriverRelease | None:

@@ -37,6 +37,7 @@ from migration.assessment.blockers import (
     check_limit_ranges,
     check_parts,
     find_blockers,
+    opt_out_notes,
     sliced_nodes,
     with_parts,
 )
@@ -188,10 +189,11 @@ def _with_surroundings(
     options: TranslationOptions,
     namespace: str,
 ) -> Assessment:
-    """Return an assessment with the components of others, the kept keys, and the budgets against drains."""
+    """Return an assessment with the components of others, the kept keys, the budgets against drains, and opt-outs."""
     legacy_nodes = [node.node for node in assessment.nodes if node.legacy]
     return msgspec.structs.replace(
         assessment,
+        notes=(*assessment.notes, *opt_out_notes(objects, assessment.workloads)),
         components=present_components(objects),
         kept=tuple(sorted(options.kept)),
         drain_stops=find_drain_stops(objects, namespace, legacy_nodes),

@@ -11,10 +11,13 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info
 from findings.text import count_text, join_names
 from kube.api.core import Node, Pod
+from kube.manifests.source import SourceObject
 from migration.assessment.capacity import Capacity, pods_in_parts, stay_fix
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.cluster.evidence import text_map
 from migration.cluster.limit_ranges import LimitRangeFault, RejectedWorkload
 from migration.cluster.node_devices import NodeDevices
+from translation.reading.legacy_pod import OPT_OUT_LABELS
 from translation.vocabularies.hami.keys import NODE_REGISTER
 from translation.vocabularies.nvidia import MIG_PREFIX, SHARED
 
@@ -384,4 +387,32 @@ def check_limit_ranges(
             message=f"{fault.text} would reject new pods, so what a drain evicts does not come again; plan holds their nodes",
             fix=fault.fix,
             objects=tuple(names),
+        )
+
+
+def opt_out_notes(
+    objects: Iterable[SourceObject], workloads: Iterable[AssessedWorkload]
+) -> Iterator[Blocker]:
+    """Yield a note on native workloads in namespaces that are opted out, since Kubernetes serves these all the same."""
+    opted_out = {
+        source.name
+        for source in objects
+        if source.kind == "Namespace"
+        and any(
+            text_map(source.document, "metadata", "labels").get(key) == value
+            for key, value in OPT_OUT_LABELS.items()
+        )
+    }
+    names = tuple(
+        workload.key.reference
+        for workload in workloads
+        if workload.outcome is Outcome.NATIVE and workload.key.namespace in opted_out
+    )
+    if names:
+        yield Blocker(
+            code="optedOutNative",
+            message="their namespace is opted out of translation, which leaves their keys and holds no node and no pod of whole "
+            "devices: Kubernetes serves these by a DeviceClass, on nodes with the driver, too",
+            fix="where they are to stay with the device plugin, give them a node selector for nodes that stay as they are",
+            objects=names,
         )

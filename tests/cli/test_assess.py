@@ -215,6 +215,8 @@ def test_whole_devices_that_are_opted_out_are_native(tmp_path: Path, carrier: st
 
     assert outcomes(answer) == {"Pod/team/out": ("native", 1)}
     assert (answer["capacity"]["pods"], answer["capacity"]["placed"]) == (1, 1)
+    notes = [note["objects"] for note in answer["notes"] if note["code"] == "optedOutNative"]
+    assert ([["Pod/team/out"]] if carrier == "namespace" else []) == notes
 
 
 def test_a_translated_pod_without_a_controller_counts_as_the_pods_of_a_deployment(

@@ -792,6 +792,9 @@ def test_the_operator_keeps_its_plugin_alone_from_switched_nodes(
     assert "NODE_LABEL_FOR_GPU_POD_EVICTION" in prepare
     # The two changes are a list: a reader took them for one, or in the other order.
     assert "\n# - spec.driver.upgradePolicy.autoUpgrade: false, and keep it so" in prepare
+    assert (
+        "\necho 'ClusterPolicy needs two changes, both at once, before the first wave: " in prepare
+    )
     assert " --set=nvidiaDriverRoot=/run/nvidia/driver " in prepare
 
 
