@@ -37,6 +37,7 @@ from migration.assessment.blockers import (
     check_limit_ranges,
     check_parts,
     find_blockers,
+    find_smaller_cards,
     opt_out_notes,
     sliced_nodes,
     with_parts,
@@ -67,7 +68,6 @@ from migration.assessment.replaced_lines import (
     find_replaced_lines,
     without_replaced_lines,
 )
-from migration.assessment.smaller_cards import find_smaller_cards
 from migration.assessment.stopped_outcomes import assess_templates
 from migration.assessment.unmoved import (
     check_early,
@@ -285,7 +285,7 @@ def complete_assessment(
             *quota_stops.notes,
             # One system keeps its pods from the nodes of another.
             *(
-                find_smaller_cards(cluster)
+                find_smaller_cards(cluster.workloads, cluster.nodes, cluster.state)
                 if len({node.source for node in cluster.nodes}) > 1
                 else ()
             ),

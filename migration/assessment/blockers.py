@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from answers.model.cluster_state import ClusterState
 from answers.model.kubernetes_version import OLDEST_KUBERNETES, format_version, parse_version
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info
@@ -17,6 +18,8 @@ from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.evidence import text_map
 from migration.cluster.limit_ranges import LimitRangeFault, RejectedWorkload
 from migration.cluster.node_devices import NodeDevices
+from migration.cluster.smaller_cards import CardSizes, SmallerCards, SwitchedNode
+from translation.compiling.claims import Claim
 from translation.reading.legacy_pod import OPT_OUT_LABELS
 from translation.vocabularies.hami.keys import NODE_REGISTER
 from translation.vocabularies.nvidia import MIG_PREFIX, SHARED
@@ -61,6 +64,8 @@ _MIG_FIX: Final = (
     "let the device plugin offer them under the names of their sizes (MIG strategy mixed), and the pods request these, such "
     "as {}; GKE's own plugin cannot, so move its pods to nodes without partitions; then plan again from a new snapshot"
 )
+
+_KEEP_CARDS: Final = "request an amount of memory, or select nodes by a label of the larger cards"
 
 
 class Blocker(msgspec.Struct, frozen=True, kw_only=True):
@@ -415,4 +420,55 @@ def opt_out_notes(
             "devices: Kubernetes serves these by a DeviceClass, on nodes with the driver, too",
             fix="where they are to stay with the device plugin, give them a node selector for nodes that stay as they are",
             objects=names,
+        )
+
+
+def claims_ahead(workload: AssessedWorkload) -> Sequence[Claim]:
+    """Return the claims that the next pods of a workload get; none where they keep their keys."""
+    is_native = workload.outcome is Outcome.NATIVE
+    return () if workload.result is None or is_native else workload.result.claims
+
+
+def find_smaller_cards(
+    workloads: Iterable[AssessedWorkload], nodes: Sequence[NodeDevices], state: ClusterState
+) -> Iterator[Blocker]:
+    """Yield a note on the workloads that may get smaller cards once all nodes have their drivers.
+
+    Args:
+        workloads: The cluster's workloads.
+        nodes: The nodes with devices.
+        state: The cluster's state, with assumed slices.
+    """
+    drivers: dict[str, set[str]] = {}
+    for slice_ in state.slices:
+        if slice_.spec.node_name:
+            drivers.setdefault(slice_.spec.node_name, set()).add(slice_.spec.driver)
+    stored = {node.metadata.name: node for node in state.nodes}
+    planned = {
+        entry.node: SwitchedNode(frozenset(drivers.get(entry.node, ())), stored[entry.node])
+        for entry in nodes
+        if entry.legacy
+    }
+    sizes = CardSizes(planned, frozenset(), nodes, state)
+    names: dict[SmallerCards, list[str]] = {}
+    for workload in workloads:
+        pods = (state.pods.get(name) for name in sorted(workload.members))
+        own = frozenset(
+            pod.spec.node_name for pod in pods if pod is not None and pod.spec.node_name
+        )
+        smaller = sizes.smaller(workload.key, workload.members, claims_ahead(workload), own)
+        if smaller is not None:
+            names.setdefault(smaller, []).append(workload.key.reference)
+    for smaller, references in names.items():
+        cards = f"the cards of {smaller.size} of {join_names(smaller.nodes)}"
+        ahead = (
+            f"{cards} alone have a driver of such claims"
+            if smaller.leaves
+            else f"claims of these fit {cards}, too"
+        )
+        yield Blocker(
+            code="smallerCards",
+            message=f"whole cards or a percentage are requested on cards of {smaller.used}, and {ahead}",
+            fix="request an amount of memory" if smaller.leaves else _KEEP_CARDS,
+            objects=tuple(references),
         )

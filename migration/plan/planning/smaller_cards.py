@@ -6,7 +6,8 @@ import msgspec
 
 from findings.text import join_names
 from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.smaller_cards import CardSizes, SmallerCards, SwitchedNode
+from migration.assessment.blockers import claims_ahead
+from migration.cluster.smaller_cards import CardSizes, SmallerCards, SwitchedNode
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import PlannedWorkload, Wave
 
@@ -35,7 +36,7 @@ class SmallerCardNotes:
             for node in nodes
         }
         changed = frozenset(key for node in nodes for key in node.labels)
-        self._sizes = CardSizes(planned, changed, cluster)
+        self._sizes = CardSizes(planned, changed, cluster.nodes, cluster.state)
         self._assessed = {workload.key.reference: workload for workload in cluster.workloads}
         self._live_nodes = live_nodes
 
@@ -44,8 +45,10 @@ class SmallerCardNotes:
         workloads: list[PlannedWorkload] = []
         names: dict[SmallerCards, list[str]] = {}
         for entry in wave.workloads:
-            own = frozenset(self._live_nodes[entry.object])
-            smaller = self._sizes.smaller(self._assessed[entry.object], own)
+            own, workload = frozenset(self._live_nodes[entry.object]), self._assessed[entry.object]
+            smaller = self._sizes.smaller(
+                workload.key, workload.members, claims_ahead(workload), own
+            )
             if smaller is None:
                 workloads.append(entry)
                 continue

@@ -10,15 +10,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from allocator.pods.node_eligibility import counted_rejection, demands_on_nodes
-from findings.text import join_names
+from answers.model.cluster_state import ClusterState
 from kube.api.core import Node, Pod
 from kube.api.workloads import DAEMON_SET
 from kube.quantity import Quantity
-from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.blockers import Blocker
-from migration.assessment.chart_names import nodes_of
-from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.node_devices import GPU, NodeDevices, Source
+from migration.cluster.owners import OwnerKey
 from migration.cluster.plugin_vendors import HAMI_LABEL
 from translation.compiling.claims import Claim
 
@@ -31,7 +28,6 @@ _OF_CARDS: Final = (
 )
 """Labels of nodes that tell their cards."""
 _HOSTNAME: Final = "kubernetes.io/hostname"
-_KEEP_CARDS: Final = "request an amount of memory, or select nodes by a label of the larger cards"
 _PLUGIN_VALUES: Final = frozenset({"on", "off"})
 """The values of `HAMI_LABEL` by HAMi's chart, and once a node is switched; other values are of somebody else."""
 
@@ -124,32 +120,45 @@ class CardSizes:
     Args:
         planned: Name to node, of those that get a driver.
         changed: The labels that this changes.
-        cluster: The cluster.
+        nodes: The nodes with devices.
+        state: The cluster's state.
     """
 
     def __init__(
         self,
         planned: Mapping[str, SwitchedNode],
         changed: frozenset[str],
-        cluster: AssessedCluster,
+        nodes: Iterable[NodeDevices],
+        state: ClusterState,
     ) -> None:
         self._nodes = _Nodes(
             planned,
-            {entry.node: entry for entry in cluster.nodes},
-            {node.metadata.name: node for node in cluster.state.nodes},
-            _served_sizes(cluster, planned),
+            {entry.node: entry for entry in nodes},
+            {node.metadata.name: node for node in state.nodes},
+            _served_sizes(nodes, state, planned),
             changed,
         )
-        self._pods = cluster.state.pods
+        self._pods = state.pods
         self._ahead: dict[_Form, _Ahead | None] = {}
 
-    def smaller(self, workload: AssessedWorkload, own: Collection[str]) -> SmallerCards | None:
-        """Return the nodes with smaller cards that a workload's pods may get; None if there are none."""
+    def smaller(
+        self,
+        key: OwnerKey,
+        members: Iterable[tuple[str, str]],
+        claims: Sequence[Claim],
+        own: Collection[str],
+    ) -> SmallerCards | None:
+        """Return the nodes with smaller cards that a workload's pods may get; None if there are none.
+
+        Args:
+            key: The workload.
+            members: Namespace and name of its pods.
+            claims: The claims that its next pods get; none where they keep their keys.
+            own: The nodes of its pods.
+        """
         nodes, pods = self._nodes, self._pods
-        pod = next((pod for name in sorted(workload.members) if (pod := pods.get(name))), None)
-        claims = workload.result.claims if workload.result is not None else ()
-        stays = workload.outcome is Outcome.NATIVE or workload.key.kind == DAEMON_SET
-        if pod is None or stays or not any(map(_depends_on_card, claims)):
+        pod = next((pod for name in sorted(members) if (pod := pods.get(name))), None)
+        if pod is None or key.kind == DAEMON_SET or not any(map(_depends_on_card, claims)):
             return None
         own_nodes = [nodes.assessed[name] for name in own if name in nodes.assessed]
         used = [size for node in own_nodes for size in _sizes(node)]
@@ -178,47 +187,14 @@ class CardSizes:
         )
 
 
-def find_smaller_cards(cluster: AssessedCluster) -> Iterator[Blocker]:
-    """Yield a note on the workloads that may get smaller cards once all nodes have their drivers."""
-    drivers: dict[str, set[str]] = {}
-    for slice_ in cluster.state.slices:
-        if slice_.spec.node_name:
-            drivers.setdefault(slice_.spec.node_name, set()).add(slice_.spec.driver)
-    stored = {node.metadata.name: node for node in cluster.state.nodes}
-    planned = {
-        entry.node: SwitchedNode(frozenset(drivers.get(entry.node, ())), stored[entry.node])
-        for entry in cluster.nodes
-        if entry.legacy
-    }
-    sizes = CardSizes(planned, frozenset(), cluster)
-    names: dict[SmallerCards, list[str]] = {}
-    for workload in cluster.workloads:
-        smaller = sizes.smaller(workload, frozenset(nodes_of(workload, cluster.state)))
-        if smaller is not None:
-            names.setdefault(smaller, []).append(workload.key.reference)
-    for smaller, own in names.items():
-        cards = f"the cards of {smaller.size} of {join_names(smaller.nodes)}"
-        ahead = (
-            f"{cards} alone have a driver of such claims"
-            if smaller.leaves
-            else f"claims of these fit {cards}, too"
-        )
-        yield Blocker(
-            code="smallerCards",
-            message=f"whole cards or a percentage are requested on cards of {smaller.used}, and {ahead}",
-            fix="request an amount of memory" if smaller.leaves else _KEEP_CARDS,
-            objects=tuple(own),
-        )
-
-
 def _served_sizes(
-    cluster: AssessedCluster, planned: Collection[str]
+    nodes: Iterable[NodeDevices], state: ClusterState, planned: Collection[str]
 ) -> dict[str, dict[str, list[Quantity]]]:
     """Return the nodes with published devices, other than some, to the sizes of their cards by driver."""
     served: dict[str, dict[str, list[Quantity]]] = {
-        node.node: {} for node in cluster.nodes if node.published and node.node not in planned
+        node.node: {} for node in nodes if node.published and node.node not in planned
     }
-    for slice_ in cluster.state.slices:
+    for slice_ in state.slices:
         name, driver = slice_.spec.node_name, slice_.spec.driver
         if name in served:
             for device in slice_.spec.devices or ():
