@@ -424,7 +424,7 @@ def opt_out_notes(
 
 
 def claims_ahead(workload: AssessedWorkload) -> Sequence[Claim]:
-    """Return the claims that the next pods of a workload get; none where they keep their keys."""
+    """Return the claims of the next pods of a workload; none for those that keep their keys."""
     is_native = workload.outcome is Outcome.NATIVE
     return () if workload.result is None or is_native else workload.result.claims
 
@@ -443,9 +443,9 @@ def find_smaller_cards(
     for slice_ in state.slices:
         if slice_.spec.node_name:
             drivers.setdefault(slice_.spec.node_name, set()).add(slice_.spec.driver)
-    stored = {node.metadata.name: node for node in state.nodes}
+    nodes_by_name = {node.metadata.name: node for node in state.nodes}
     planned = {
-        entry.node: SwitchedNode(frozenset(drivers.get(entry.node, ())), stored[entry.node])
+        entry.node: SwitchedNode(frozenset(drivers.get(entry.node, ())), nodes_by_name[entry.node])
         for entry in nodes
         if entry.legacy
     }

@@ -344,7 +344,7 @@ def unknown_device_keys(
 
 
 def nodes_offering_none(
-    objects: Iterable[SourceObject], whole_device_keys: Sequence[str], known: Collection[str]
+    objects: Iterable[SourceObject], whole_device_keys: Sequence[str], other_nodes: Collection[str]
 ) -> tuple[str, ...]:
     """Return the nodes with devices that their device plugin offers none of, by name: their amount is 0.
 
@@ -353,14 +353,14 @@ def nodes_offering_none(
     Args:
         objects: The cluster's objects.
         whole_device_keys: Resource names of whole devices, as for `read_nodes`.
-        known: The nodes with other devices, and those that stay with their device plugin.
+        other_nodes: The nodes with other devices, and those that stay with their device plugin.
     """
     return tuple(
         sorted(
             source.name
             for source in objects
             if (source.api_version, source.kind) == ("v1", "Node")
-            and source.name not in known
+            and source.name not in other_nodes
             and _offers_none(source.document, whole_device_keys)
         )
     )

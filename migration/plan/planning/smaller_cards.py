@@ -27,11 +27,11 @@ class SmallerCardNotes:
         cluster: AssessedCluster,
         live_nodes: Mapping[str, Iterable[str]],
     ) -> None:
-        stored = {node.metadata.name: node for node in cluster.state.nodes}
+        nodes_by_name = {node.metadata.name: node for node in cluster.state.nodes}
         nodes = [node for entry in waves for node in entry.nodes]
         planned = {
             node.name: SwitchedNode(
-                frozenset(node.devices), with_labels(stored[node.name], node.labels)
+                frozenset(node.devices), with_labels(nodes_by_name[node.name], node.labels)
             )
             for node in nodes
         }
