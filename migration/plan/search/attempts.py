@@ -468,7 +468,7 @@ class WaveSearch:
 
     def _check(self, moment: Moment, placement: Placement, when: CheckedMoment) -> Obstacle | None:
         """Return the obstacle in a placement at a moment; None if the placement is good enough."""
-        if obstacle := pods_obstacle(self._placer, moment, placement, when):
+        if obstacle := pods_obstacle(moment, placement, when):
             return obstacle
         if not self._policy.keep_free:
             return None

@@ -211,8 +211,6 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pending: Pods without devices from the beginning, which count for nothing.
-        running: Those of them that run, with their nodes: the legacy system serves them, though the devices of a
-            DRA driver would not do. They count as soon as they are moved.
         nodes: Not switched yet.
         parts: The parts without claims so far.
         serving: Workload, as `Kind/namespace/name`, to the nodes with devices for its claims; and namespace to those
@@ -227,7 +225,6 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     stage: Stage
     placement: Placement
     pending: frozenset[PodKey]
-    running: Mapping[PodKey, str] = {}
     nodes: tuple[Candidate, ...]
     parts: tuple[Part, ...]
     serving: Mapping[str, frozenset[str]] = {}

@@ -11,9 +11,8 @@ from typing import Final
 import msgspec
 
 from allocator.model.feature_gates import Features
-from allocator.nodes.node_resources import NodeResources
 from allocator.nodes.pod_requests import PodRequest, pod_request
-from allocator.pods.claims import claim_name, consuming_pods, pod_claims
+from allocator.pods.claims import claim_name, pod_claims
 from allocator.simulation.model import SimulationInput, SimulationOptions
 from allocator.simulation.simulate import simulate_in_order
 from allocator.strategies.low_load_first import LOW_LOAD_FIRST
@@ -60,9 +59,14 @@ from migration.plan.search.stage_allocator import (
     OPEN,
     STAGE,
     SWITCHED,
+    SYSTEM,
     Placement,
     StageAllocator,
     node_of,
+    on_place,
+    pods_with_claims,
+    systems_by_node,
+    with_systems,
 )
 
 _BATCH: Final = 64
@@ -106,7 +110,8 @@ class Placer:
             reuses: The allocator of a stage is changed for the next one, with its verdicts; else it is
                 built anew for each stage, which has the same answers.
         """
-        state = cluster.state
+        self._systems = systems_by_node(cluster.nodes)
+        state = with_systems(cluster.state, self._systems)
         selected = select_devices(state.classes, published_devices(state.cluster(Features())))
         classes = frozenset(name for name, devices in selected.items() if devices)
         workloads = [
@@ -159,7 +164,7 @@ class Placer:
         self._allocator = StageAllocator(self._state, self._other_drivers)
         places = {node.node for node in cluster.nodes if node.source is not Source.DRA}
         unmoved_pods = [pod for pod in unmoved if pod.key not in left_out]
-        self.counted_unmoved = self._with_claims(unmoved_pods) | self._allocate_unmoved(
+        self.counted_unmoved = pods_with_claims(self._state, unmoved_pods) | self._allocate_unmoved(
             pod
             for pod in unmoved_pods
             if pod.node in places and class_names(pod.workload) <= classes
@@ -169,15 +174,6 @@ class Placer:
             for name, devices in selected.items()
             if not isinstance(devices, str)
         }
-
-    def _with_claims(self, pods: Iterable[UnmovedPod]) -> frozenset[PodKey]:
-        """Return the pods with claims: they have their devices already."""
-        consumers = {
-            (consumer.namespace, consumer.name)
-            for claim in self._state.claims.values()
-            for consumer in consuming_pods(claim)
-        }
-        return frozenset(pod.key for pod in pods if pod.name in consumers)
 
     def _allocate_unmoved(self, pods: Iterable[UnmovedPod]) -> frozenset[PodKey]:
         """Allocate devices of their nodes to pods for good; return those that have some.
@@ -303,16 +299,6 @@ class Placer:
                 unserved.add(workload)
         return frozenset(unserved)
 
-    def disturbed(self, stage: Stage, running: Mapping[PodKey, str]) -> frozenset[PodKey]:
-        """Return the pods that cannot go on running in place: the node changes, or their source of devices."""
-        changing = stage.draining | stage.switched
-        return frozenset(
-            key
-            for key, node in running.items()
-            if node in changing
-            or (stage.moves(self._by_key[key]) and not self._by_key[key].outlives_opt_in)
-        )
-
     def node_groups(self) -> Mapping[str, NodeGroup]:
         """Return node to its group."""
         return group_nodes(self._allocator.nodes, (pod.pod for pod in self.pods), self._serving)
@@ -362,17 +348,25 @@ class Placer:
                 stranded.add(pod.key)
             else:
                 moving.append(pod)
-        base = self.others.resources(before.others, self._resources)
         kept_claims = before.claims
         # Those on nodes that stay have devices of no driver.
         unmoved = {k: v for k, v in staying.items() if k in kept_claims or v in self._remaining}
         allocator.keep({key: kept_claims[key] for key in unmoved if key in kept_claims})
-        allocator.resources = self._with_pods(base, unmoved)
+        allocator.resources = self.others.resources(before.others, self._resources)
+        allocator.add_pods(self._requests, unmoved)
         nodes = dict(staying)
         without = [(self._by_key[key], staying[key]) for key in staying if key not in unmoved]
         placed = self._place_on_nodes(without)
-        for pod, _ in without:
-            if pod.key not in placed:
+        unmatched = frozenset(
+            key
+            for key in before.unmatched.intersection(staying) - placed.keys()
+            if staying[key] not in self._remaining
+        )
+        for pod, node in without:
+            if pod.key in unmatched:
+                allocator.occupy(pod.key, node, sum(own.number for own in self.requested(pod.key)))
+                allocator.add_pods(self._requests, {pod.key: node})
+            elif pod.key not in placed:
                 del nodes[pod.key]
                 moving.append(pod)
 
@@ -382,13 +376,17 @@ class Placer:
         # Pods with claims have fewer nodes to choose from.
         moving.sort(key=lambda pod: (not pod.has_claims, size(pod), pod.key))
         strategy = LOW_LOAD_FIRST if stage.spreads else None
-        nodes |= self._place([(self._movable(pod, stage), None) for pod in moving], strategy)
+        nodes |= self._place(
+            [(self._movable(pod, stage, before.nodes.get(pod.key)), None) for pod in moving],
+            strategy,
+        )
         free, devices, in_use = allocator.count(stage)
         return Placement(
             nodes=nodes,
             claims=dict(allocator.allocated),
             unplaced=frozenset(stranded) | {pod.key for pod in moving if pod.key not in nodes},
             stranded=frozenset(stranded),
+            unmatched=unmatched,
             free=free,
             devices=devices,
             in_use=in_use,
@@ -425,22 +423,29 @@ class Placer:
                 self._allocator.exchange(pod.key, self._cards[pod.key])
         return nodes
 
-    def _movable(self, pod: PlannedPod, stage: Stage) -> PlannedPod:
-        """Return a pod that only nodes take that can serve it at a stage."""
+    def _movable(self, pod: PlannedPod, stage: Stage, node: str | None = None) -> PlannedPod:
+        """Return a pod that only nodes take that can serve it at a stage.
+
+        With device keys it asks the system that serves it: those of HAMi's nodes are not those of a device plugin.
+
+        Args:
+            pod: The pod.
+            stage: The stage.
+            node: The node that it comes from; None for one without.
+        """
         place = {OPEN: "true"}
         if pod.has_claims:
             place = {STAGE: SWITCHED if stage.moves(pod) else LEGACY}
-        selector = {**(pod.pod.spec.node_selector or {}), **place}
-        home = self._homes.get(pod.key, pod.pod.spec.node_name)
-        spec = msgspec.structs.replace(pod.pod.spec, node_selector=selector, node_name=home)
-        return msgspec.structs.replace(pod, pod=msgspec.structs.replace(pod.pod, spec=spec))
+            if not stage.moves(pod) and (system := self._systems.get(node or "")):
+                place[SYSTEM] = system
+        return on_place(pod, place, self._homes.get(pod.key, pod.pod.spec.node_name))
 
     def _place(
         self, pods: Iterable[tuple[PlannedPod, str | None]], strategy: Strategy | None = None
     ) -> dict[PodKey, str]:
         """Allocate the devices of pods, each on its node if it has one; return those with a node."""
         nodes: dict[PodKey, str] = {}
-        full: set[tuple[bytes, str, str]] = set()
+        full: set[tuple[bytes, str, str, str]] = set()
         remaining = iter(pods)
         while batch := tuple(islice(remaining, _BATCH)):
             # Where one pod finds nothing, equal ones after it find nothing, either: a run frees nothing.
@@ -483,18 +488,9 @@ class Placer:
                     full.add(self._place_key(pod))
         return nodes
 
-    def _with_pods(
-        self, base: Mapping[str, NodeResources], nodes: Mapping[PodKey, str]
-    ) -> Mapping[str, NodeResources]:
-        """Return the nodes' resources with these pods, and those without devices."""
-        resources = dict(base)
-        for key, node in nodes.items():
-            if node in resources:
-                resources[node] = resources[node].with_pod(self._requests[key])
-        return resources
-
-    def _place_key(self, pod: PlannedPod) -> tuple[bytes, str, str]:
+    def _place_key(self, pod: PlannedPod) -> tuple[bytes, str, str, str]:
         """Return the key of all properties of a pod that its feasible nodes depend on."""
         spec = pod.pod.spec
         shape = self._shapes.get(pod.key) or pod_shape(pod.pod, self._templates)
-        return shape, (spec.node_selector or {}).get(STAGE, ""), spec.node_name
+        selector = spec.node_selector or {}
+        return shape, selector.get(STAGE, ""), selector.get(SYSTEM, ""), spec.node_name

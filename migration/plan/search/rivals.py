@@ -10,7 +10,7 @@ from findings.text import count_text, join_names
 from migration.assessment.capacity import stay_fix
 from migration.plan.search.moments import CheckedMoment, Moment, Obstacle
 from migration.plan.search.placement import Placer
-from migration.plan.search.stage import PodKey, Stage
+from migration.plan.search.stage import PodKey
 from migration.plan.search.stage_allocator import Placement
 
 _FREE_DEVICES: Final = (
@@ -28,21 +28,15 @@ OPT_IN_FIRST: Final = (
 """The fix of a DaemonSet's pods that get no claims with their node."""
 
 
-def missing_pods(
-    placer: Placer, moment: Moment, stage: Stage, placement: Placement
-) -> frozenset[PodKey]:
+def missing_pods(moment: Moment, placement: Placement) -> frozenset[PodKey]:
     """Return the pods that have no devices, though they have some today."""
-    disturbed = placer.disturbed(stage, moment.running)
-    return (placement.unplaced - moment.pending) | (placement.unplaced & disturbed)
+    return placement.unplaced - moment.pending
 
 
-def pods_obstacle(
-    placer: Placer, moment: Moment, placement: Placement, when: CheckedMoment
-) -> Obstacle | None:
+def pods_obstacle(moment: Moment, placement: Placement, when: CheckedMoment) -> Obstacle | None:
     """Return the obstacle in the pods that a placement leaves without devices; None without such pods.
 
     Args:
-        placer: Has placed the pods.
         moment: The moment before the wave.
         placement: The placement.
         when: The moment of the placement.
@@ -52,7 +46,7 @@ def pods_obstacle(
     if stranded:
         problem = pods_have(stranded, _LEFT_WITH_KEYS)
         return Obstacle(moment=text, nodes=nodes, problem=problem, fix=OPT_IN_FIRST)
-    if missing := missing_pods(placer, moment, when.stage, placement):
+    if missing := missing_pods(moment, placement):
         return Obstacle(
             moment=text,
             nodes=nodes,
@@ -85,7 +79,7 @@ def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
     if stage is None or before is None:
         return obstacle
     placement = placer.place(stage, before)
-    missing = first = missing_pods(placer, moment, stage, placement)
+    missing = first = missing_pods(moment, placement)
     if (fix := stay_fix(_staying_nodes(moment, placement, missing), obstacle.fix)) != obstacle.fix:
         obstacle = msgspec.structs.replace(obstacle, fix=fix, missing=frozenset())
     rivals: frozenset[PodKey] = frozenset()
@@ -94,7 +88,7 @@ def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
         workloads = {key.workload for key in rivals}
         left_out = frozenset(key for key in moment.pending if key.workload in workloads)
         placement = placer.place(stage, before, left_out)
-        missing = missing_pods(placer, moment, stage, placement)
+        missing = missing_pods(moment, placement)
     if len(missing) >= len(first):
         return obstacle
     problem = f"{obstacle.problem}, while pods that wait today have some: {_by_workload(rivals)}"
@@ -112,10 +106,10 @@ def with_closed_nodes(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obs
     closed = moment.closed_reasons.keys() - (stage.draining if stage is not None else frozenset())
     if stage is None or before is None or not closed:
         return obstacle
-    missing = missing_pods(placer, moment, stage, placer.place(stage, before))
+    missing = missing_pods(moment, placer.place(stage, before))
     opened = msgspec.structs.replace(stage, closed=stage.closed - closed)
     placement = placer.place(opened, before)
-    if len(missing_pods(placer, moment, opened, placement)) >= len(missing):
+    if len(missing_pods(moment, placement)) >= len(missing):
         return obstacle
     nodes = sorted(
         {node for key, node in placement.nodes.items() if node != before.nodes.get(key)} & closed

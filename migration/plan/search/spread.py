@@ -278,7 +278,7 @@ def _nodes_to_add(placer: Placer, moment: Moment, obstacle: Obstacle) -> tuple[s
         own = [key for key, node in before.nodes.items() if node in added]
         larger = msgspec.structs.replace(stage, draining=stage.draining - added)
         placement = placer.place(larger, _emptied(before, own))
-        if not missing_pods(placer, moment, larger, placement):
+        if not missing_pods(moment, placement):
             return tuple(sorted(added))
     return ()
 

@@ -9,14 +9,24 @@ import msgspec
 from allocator.model.devices import DeviceId, PublishedDevice
 from allocator.model.feature_gates import Features
 from allocator.nodes.node_resources import NodeResources
+from allocator.nodes.pod_requests import PodRequest
+from allocator.pods.claims import consuming_pods
 from answers.cluster.devices import DeviceState, device_state, free_capacity, published_devices
 from answers.model.cluster_state import ClusterState
 from kube.api.core import Node
-from kube.api.resource import DeviceRequestAllocationResult, ResourceClaim
+from kube.api.meta import ObjectMeta
+from kube.api.resource import (
+    AllocationResult,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
 from kube.quantity import ZERO, Quantity
+from migration.cluster.node_devices import NodeDevices, Source
 from migration.plan.model.node_labels import with_labels
 from migration.plan.search.other_pods import PodName
-from migration.plan.search.stage import PodKey, Stage
+from migration.plan.search.stage import PlannedPod, PodKey, Stage, UnmovedPod
 
 OPEN: Final = "simulated-open"
 """Label of nodes that take pods."""
@@ -24,6 +34,10 @@ STAGE: Final = "simulated-stage"
 """Label of nodes that take pods, with what serves pods there."""
 SWITCHED: Final = "dra"
 LEGACY: Final = "legacy"
+SYSTEM: Final = "simulated-system"
+"""Label of nodes with the system that hands out their devices today, where device keys ask one alone."""
+_OCCUPIED: Final = "occupied"
+_SYSTEMS: Final = frozenset({Source.DEVICE_PLUGIN, Source.HAMI, Source.KOORDINATOR})
 
 
 class FreeDevices(NamedTuple):
@@ -53,6 +67,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         claims: The claims of these pods, with their devices.
         unplaced: The others.
         stranded: Those of them that cannot leave a switched node, and have device keys.
+        unmatched: Pods that go on where they are with the devices that the system of their node has given them, though
+            their claims do not fit there. Their claims have some of that node, as many as they request and it has.
         free: Devices without a consumer, of nodes that take pods.
         devices: Driver to the number of its devices on these nodes, and of those without a consumer.
         in_use: Node to the number of its devices that are not free, or may be in use.
@@ -65,6 +81,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     claims: Mapping[PodKey, tuple[ResourceClaim, ...]] = {}
     unplaced: frozenset[PodKey] = frozenset()
     stranded: frozenset[PodKey] = frozenset()
+    unmatched: frozenset[PodKey] = frozenset()
     free: FreeDevices = FreeDevices(0, 0)
     devices: Mapping[str, DriverDevices] = {}
     in_use: Mapping[str, int] = {}
@@ -73,7 +90,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     resources: Mapping[str, NodeResources] = {}
 
     def after(self, before: "Placement") -> "Placement":
-        """Return this placement, with pods that were left out on their nodes before."""
+        """Return this placement, with pods that were left out on their nodes before; their claims have to fit there by now."""
         missing = {
             key: node
             for key, node in before.nodes.items()
@@ -83,7 +100,11 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
             self,
             nodes={**missing, **self.nodes},
             claims={
-                **{key: before.claims[key] for key in missing if key in before.claims},
+                **{
+                    key: before.claims[key]
+                    for key in missing
+                    if key in before.claims and key not in before.unmatched
+                },
                 **self.claims,
             },
         )
@@ -149,6 +170,19 @@ class StageAllocator:
         # Devices of several nodes are seen by what labels these have, which a stage changes.
         self._is_local = all(node_of(device) is not None for device in self.devices)
 
+    def add_pods(self, requests: Mapping[PodKey, PodRequest], places: Mapping[PodKey, str]) -> None:
+        """Add pods to the resources of their nodes.
+
+        Args:
+            requests: The requests of all pods.
+            places: The pods to add, with their nodes.
+        """
+        resources = dict(self.resources)
+        for key, node in places.items():
+            if node in resources:
+                resources[node] = resources[node].with_pod(requests[key])
+        self.resources = resources
+
     def show(self, stage: Stage) -> None:
         """Give the nodes the labels of a stage."""
         is_changed = False
@@ -185,6 +219,29 @@ class StageAllocator:
             self.allocated[key] = claims = exchanged
         for claim in claims:
             self.cluster.allocate(claim)
+
+    def occupy(self, key: PodKey, node: str, number: int) -> None:
+        """Give a pod devices of its node against the selectors of its claims: free ones, then the rest of shared ones."""
+        states = {
+            device.id: device_state(device, self.cluster.usage)
+            for device in self.counted()
+            if node_of(device) == node
+        }
+        free = [name for name, state in states.items() if state is DeviceState.FREE]
+        shared = [name for name, state in states.items() if state is DeviceState.SHARED]
+        results = tuple(
+            DeviceRequestAllocationResult(
+                request=_OCCUPIED, driver=name.driver, pool=name.pool, device=name.device
+            )
+            for name in (*free, *shared)[:number]
+        )
+        allocation = AllocationResult(devices=DeviceAllocationResult(results=results))
+        claim = ResourceClaim(
+            metadata=ObjectMeta(name=f"{key.workload}/{key.number}"),
+            status=ResourceClaimStatus(allocation=allocation),
+        )
+        self.allocated[key] = (claim,)
+        self.cluster.allocate(claim)
 
     def _has_room(self, claims: Iterable[ResourceClaim]) -> bool:
         """Return True if the devices of claims are published, and have the capacity that these take together."""
@@ -253,6 +310,39 @@ class StageAllocator:
 def node_of(device: PublishedDevice) -> str | None:
     """Return the node that a device is attached to; None if several can reach it."""
     return device.slice.spec.node_name or device.device.node_name
+
+
+def systems_by_node(nodes: Iterable[NodeDevices]) -> dict[str, str]:
+    """Return node to the legacy system that hands out its devices; without those of two systems, or of a DRA driver."""
+    return {node.node: node.source.value for node in nodes if node.source in _SYSTEMS}
+
+
+def with_systems(state: ClusterState, systems: Mapping[str, str]) -> ClusterState:
+    """Return a cluster with the label of their system on its nodes."""
+    nodes = tuple(
+        with_labels(node, {SYSTEM: systems[node.metadata.name]})
+        if node.metadata.name in systems
+        else node
+        for node in state.nodes
+    )
+    return msgspec.structs.replace(state, nodes=nodes)
+
+
+def on_place(pod: PlannedPod, place: Mapping[str, str], home: str) -> PlannedPod:
+    """Return a pod that only nodes with further labels take, and only its home if it has one."""
+    selector = {**(pod.pod.spec.node_selector or {}), **place}
+    spec = msgspec.structs.replace(pod.pod.spec, node_selector=selector, node_name=home)
+    return msgspec.structs.replace(pod, pod=msgspec.structs.replace(pod.pod, spec=spec))
+
+
+def pods_with_claims(state: ClusterState, pods: Iterable[UnmovedPod]) -> frozenset[PodKey]:
+    """Return the pods with claims: they have their devices already."""
+    consumers = {
+        (consumer.namespace, consumer.name)
+        for claim in state.claims.values()
+        for consumer in consuming_pods(claim)
+    }
+    return frozenset(pod.key for pod in pods if pod.name in consumers)
 
 
 def _place_of(node: str, stage: Stage) -> str:

@@ -116,14 +116,13 @@ class Planner:
         self._today = self._usable = UsableNodes(cluster, placer)
         self._needed = NeededNodes(cluster, self._today, live_nodes)
         self._serving = self._usable.claim_nodes(cluster.workloads)
-        self._live = Placement(
-            nodes={
-                PodKey(reference, number): node
-                for reference, nodes in live_nodes.items()
-                for number, node in enumerate(nodes)
-                if node
-            }
-        )
+        live = {
+            PodKey(reference, number): node
+            for reference, nodes in live_nodes.items()
+            for number, node in enumerate(nodes)
+            if node
+        }
+        self._live = Placement(nodes=live, unmatched=frozenset(live))
 
     def plan(
         self,
@@ -261,8 +260,9 @@ class Planner:
     def unmovable(self, stage: Stage) -> Iterator[Unmovable]:
         """Yield the workloads with running pods that never move: no node would serve or take them, or one node alone."""
         placement = self._placer.place(stage, self._live)
-        running, remaining = self._running(placement), self._cluster.remaining.nodes
-        keys = [key for key, node in running.items() if node not in stage.switched]
+        live, remaining = self._live.nodes, self._cluster.remaining.nodes
+        unmatched = sorted(live.keys() & (placement.unmatched | placement.unplaced))
+        keys = [key for key in unmatched if live[key] not in stage.switched]
         keys += [key for key, node in placement.nodes.items() if node in remaining]
         unserved = self._placer.unserved(stage, keys) if keys else frozenset[str]()
         unserved |= lacking_devices(self._cluster, self._placer, stage, self._live_nodes)
@@ -300,17 +300,14 @@ class Planner:
         self, stage: Stage, candidates: Sequence[Candidate], parts: tuple[Part, ...]
     ) -> Moment:
         placement = self._placer.place(stage, self._live)
-        running = self._running(placement)
-        disturbed = self._placer.disturbed(stage, running)
         workloads = self._workloads if parts else ()
-        waiting = {key.workload for key in placement.unplaced.difference(running)}
+        waiting = {key.workload for key in placement.unplaced.difference(self._live.nodes)}
         in_reach = stage.switched.union(entry.node.name for entry in candidates)
         out_of_reach = self._usable.out_of_reach(workloads, waiting, in_reach)
         return Moment(
             stage=stage,
             placement=placement,
             pending=placement.unplaced,
-            running={key: node for key, node in running.items() if key not in disturbed},
             nodes=tuple(candidates),
             parts=parts,
             serving=self._serving,
@@ -324,11 +321,6 @@ class Planner:
             idle=tuple(idle_workloads(self._workloads, stage, self._today.serving)),
             staying=staying_nodes(self._cluster),
         )
-
-    def _running(self, placement: Placement) -> dict[PodKey, str]:
-        """Return the pods that a placement has no devices for, and that run all the same, with their nodes."""
-        live = self._live.nodes
-        return {key: live[key] for key in sorted(placement.unplaced) if key in live}
 
     def _searched(
         self, begin: Moment, selected: Collection[str], progress: PlanProgress
