@@ -95,13 +95,14 @@ def rehearse(rehearsal: RehearsalInput, folder: Path) -> RehearsalAnswer:
         began = time.monotonic()
         with RehearsedVendors(cluster, rehearsal), HistoryRecord(cluster) as history:
             runner = ScriptRunner(folder / "plan", environment, cluster, repository)
-            scripts = run_waves(rehearsal, runner, person)
+            wave_ends = [*run_waves(rehearsal, runner, person, cluster)]
+            scripts = tuple(runner.runs)
             settle(cluster)
             seconds = time.monotonic() - began
         history.write(folder / "history.jsonl")
         # Who evicts work knows that it is lost.
         allowance = Allowance(kills=("*",) if rehearsal.evict_jobs else ())
-        findings = check(history.events(), allowance)
+        findings = check(history.events(), allowance, [end - history.began_at for end in wave_ends])
     done = {run.script for run in scripts if run.status == 0}
     return RehearsalAnswer(
         waves=len(rehearsal.waves),
@@ -189,9 +190,12 @@ def identify(cluster: Cluster, rehearsal: RehearsalInput, plan: Path) -> None:
 
 
 def run_waves(
-    rehearsal: RehearsalInput, runner: ScriptRunner, person: Person
-) -> tuple[ScriptRun, ...]:
-    """Run the scripts of a plan in their order until one fails, with the manual steps between them."""
+    rehearsal: RehearsalInput, runner: ScriptRunner, person: Person, cluster: Cluster
+) -> Iterator[float]:
+    """Run the scripts of a plan in their order until one fails, with the manual steps between them.
+
+    Yields the clock at the end of each wave, once all pods have settled.
+    """
     is_done = runner.run("prepare.sh")
     for wave in rehearsal.waves:
         if not is_done:
@@ -208,7 +212,8 @@ def run_waves(
                 person.create_again(wave)
         else:
             person.finish(wave)
-    return tuple(runner.runs)
+            settle(cluster)
+            yield time.monotonic()
 
 
 def waves_left(rehearsal: RehearsalInput, runs: Sequence[ScriptRun]) -> Iterator[str]:

@@ -72,7 +72,7 @@ class Finding(NamedTuple):
     """A breach of a rule.
 
     Attributes:
-        rule: `killed`, `size`, `quota`, `budget`, `idle` or `left`.
+        rule: `killed`, `size`, `quota`, `budget`, `idle`, `waits` or `left`.
         at: Second of the history.
         object: `namespace/name`, or a name.
         text: The fault found, and the right state.
@@ -274,7 +274,8 @@ class Sizes:
 class Left:
     """Nothing is left behind: no cordon, no guard, no claim without a pod, no workload without its pods.
 
-    What waited before the record is not the fault of what was recorded: as many pods of a workload may wait at the end.
+    What waited before the record is not the fault of what was recorded: as many pods of a workload may wait at the end, and at
+    the end of each wave.
     """
 
     _GUARDS: Final = (
@@ -288,6 +289,7 @@ class Left:
         self._guarded: set[tuple[str, str]] = set()
         self._waiting = Waiting()
         self._used_at: dict[str, float] = {}
+        self._reported: set[str] = set()
 
     def see(self, event: Event, before: Object | None, state: State) -> Iterator[Finding]:
         """Remember the first state of nodes, and the last use of a template."""
@@ -313,6 +315,13 @@ class Left:
             *self._workloads(state),
         ):
             yield Finding("left", at, name, f"{kind}: {text}")
+
+    def wave_end(self, at: float, state: State) -> Iterator[Finding]:
+        """Tell the pods that have no node at the end of a wave: a later one may serve them, and the end not show it."""
+        for pod in self._waiting.new_pods(state):
+            if uid_of(pod) not in self._reported:
+                self._reported.add(uid_of(pod))
+                yield Finding("waits", at, label_of(pod), "it has no node at the end of a wave")
 
     def _nodes(self, state: State) -> Iterator[tuple[str, str, str]]:
         for node in state.objects("nodes"):
@@ -345,7 +354,8 @@ class Left:
             if is_leaving(pod):
                 yield "pod", label_of(pod), "it is being deleted still"
         for pod in self._waiting.new_pods(state):
-            yield "pod", label_of(pod), "it has no node"
+            if uid_of(pod) not in self._reported:
+                yield "pod", label_of(pod), "it has no node"
 
     def _workloads(self, state: State) -> Iterator[tuple[str, str, str]]:
         for kind in WORKLOADS:

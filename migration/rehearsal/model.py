@@ -92,7 +92,7 @@ class RehearsalFinding(msgspec.Struct, frozen=True, kw_only=True):
     """A violation of a rule, as the checker reports it.
 
     Attributes:
-        rule: `killed`, `size`, `quota`, `budget`, `idle` or `left`.
+        rule: `killed`, `size`, `quota`, `budget`, `idle`, `waits` or `left`.
         at: Second of the rehearsal.
         object: `namespace/name`, or a name.
         message: The observation, and the expected state.

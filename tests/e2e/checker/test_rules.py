@@ -498,3 +498,25 @@ def test_what_waited_at_first_is_not_left_behind() -> None:
     history.put("deployments", {**web, "status": {}})
 
     assert [("left", "a/web-2-b"), ("left", "a/web")] == broken(history)
+
+
+def test_a_pod_without_a_node_at_the_end_of_a_wave_is_reported_once() -> None:
+    """A plan moved a running pod in its simulation only, and a later wave served it."""
+    history = History()
+    web = history.workload("Deployment", "web", {}, replicas=2)
+    owner = replica_set(history, web, "web-1")
+    history.pod("web-1-a", owner, phase="Pending")
+    running = history.pod("web-1-b", owner, "n")
+    listed(history)
+    history.at = 1.0
+    history.delete("pods", running)
+    history.pod("web-1-c", owner, phase="Pending")
+    history.at = 5.0
+    history.pod("web-1-c", owner, "n")
+
+    def found_at(*wave_ends: float) -> list[tuple[str, float, str]]:
+        findings = check(history.events, Allowance(), wave_ends)
+        return [(entry.rule, entry.at, entry.object) for entry in findings]
+
+    assert [] == found_at(0.5, 6.0)
+    assert [("waits", 3.0, "a/web-1-c")] == found_at(3.0, 4.0, 6.0)
