@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import _ErrInfo
 
 from kube.logs import get_logger
 
@@ -24,7 +25,7 @@ log = get_logger()
 class AnonymousProtocol(web.RequestHandler):
     """aiohttp's protocol of one connection, with empty answers in place of its own."""
 
-    __slots__ = ("_count_malformed",)
+    __slots__ = ("_count_malformed", "_is_malformed")
 
     def __init__(
         self, server: web.Server, count_malformed: Callable[[], None], **options: Any
@@ -38,6 +39,17 @@ class AnonymousProtocol(web.RequestHandler):
         """
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
         self._count_malformed = count_malformed
+        self._is_malformed = False
+
+    def data_received(self, data: bytes) -> None:
+        """Parse data; text that is not HTTP is dropped at once, with all after it.
+
+        aiohttp quotes all of it for each piece that arrives before its answer: 39 MB for one connection.
+        """
+        if self._is_malformed:
+            return
+        super().data_received(data)
+        self._forget_malformed()
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -46,7 +58,9 @@ class AnonymousProtocol(web.RequestHandler):
         if isinstance(resp, web.HTTPException):
             resp = bare_response(HTTPStatus.NOT_FOUND)
         resp.headers.setdefault(hdrs.SERVER, "")
-        return await super().finish_response(request, resp, start_time)
+        finished = await super().finish_response(request, resp, start_time)
+        self._forget_malformed()  # What came after an upgrade is parsed only now.
+        return finished
 
     def handle_error(
         self,
@@ -69,6 +83,18 @@ class AnonymousProtocol(web.RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("a part of the response was sent")
         return bare_response(status)
+
+    def _forget_malformed(self) -> None:
+        """If the last message is not HTTP, replace it by one without text."""
+        fault, body = self._messages[-1] if self._messages else (None, None)
+        if not isinstance(fault, _ErrInfo) or body is None:
+            return
+        self._is_malformed = True
+        fault.exc.with_traceback(
+            None
+        )  # A cycle, which would keep the text until garbage is collected.
+        wordless = BaseException.__new__(type(fault.exc))
+        self._messages[-1] = (_ErrInfo(status=fault.status, exc=wordless, message=""), body)
 
 
 def anonymous_protocols(
