@@ -9,7 +9,7 @@ Linux only. Tested with asyncio and uvloop.
 
 import os
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 from typing import Any, Final, Self
@@ -139,6 +139,22 @@ class _ServerContext(ssl.SSLContext):
     client_authorities: bytes | None = None
 
 
+class _ListeningContext(ssl.SSLContext):
+    """The TLS context of a server socket; each connection begins with the newest one instead.
+
+    No callback for server names: Python writes a stack trace for each name that is not ASCII.
+
+    Attributes:
+        newest: Returns the context of a connection that begins.
+    """
+
+    newest: Callable[[], ssl.SSLContext]
+
+    def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
+        """Begin a connection; both event loops call this for each."""
+        return self.newest().wrap_bio(*args, **options)
+
+
 class Listener:
     """The TLS side of a server socket; its certificates can be replaced while it serves.
 
@@ -161,10 +177,9 @@ class Listener:
             CertificateError: OpenSSL rejects one of them.
         """
         self.certificate = certificate
-        # TLS versions and whether clients need certificates come from the listening context;
-        # which client authorities are trusted comes from the context that replaces it.
-        self.context = self._current = _server_tls_context(certificate, client_authorities)
-        self.context.sni_callback = self._use_current_context
+        self._current = _server_tls_context(certificate, client_authorities)
+        self.context = _ListeningContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.newest = lambda: self._current
 
     def replace(self, certificate: ServingCertificate) -> None:
         """Use another certificate for new connections; open connections continue.
@@ -196,12 +211,6 @@ class Listener:
             isinstance(context, _ServerContext)
             and context.client_authorities != self._current.client_authorities
         )
-
-    def _use_current_context(
-        self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
-    ) -> None:
-        # Called for each handshake, also without a server name, as the kubelet's.
-        connection.context = self._current
 
 
 def _server_tls_context(

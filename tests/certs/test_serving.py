@@ -2,8 +2,9 @@
 
 import asyncio
 import ssl
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -178,6 +179,28 @@ async def test_a_client_without_a_server_name_gets_the_new_certificate() -> None
 
         assert await exchange(connection) == b"hello\n"
         await close(connection)
+
+
+async def test_a_server_name_that_is_not_ascii_is_no_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    faults: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", faults.append)
+    serving = fresh_certificate()
+    sent = ssl.MemoryBIO()
+    client = client_tls_context(serving.authority).wrap_bio(
+        ssl.MemoryBIO(), sent, server_hostname="n" * 30
+    )
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+
+    async with echo_server(Listener(serving)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent.read().replace(b"n" * 30, b"\xff" * 30))
+        answer = await reader.read(1)
+        writer.close()
+
+    assert (answer[:1], faults) == (b"\x16", [])
 
 
 async def test_ciphers_without_forward_secrecy_are_rejected() -> None:
