@@ -194,7 +194,7 @@ def test_the_node_of_pods_above_a_maximum_of_today_is_held(tmp_path: Path) -> No
     assert {
         "Deployment/team/web": f"its next pods would be rejected by {FAULT}, so those that are evicted or restarted would "
         "not come again",
-        "Node//hami-0": "pods of Deployment/team/web run on it, and a LimitRange would reject their next ones",
+        "Node//hami-0": f"pods of Deployment/team/web run on it, and {FAULT} would reject their next ones",
     } == held_by_limits(plan)
     assert all(node["name"] != "hami-0" for wave in plan["waves"] for node in wave["nodes"])
     assert all("team" not in wave["namespaces"] for wave in plan["waves"])
@@ -251,7 +251,7 @@ def test_pods_without_devices_hold_their_node_if_the_drain_evicts_them(
     nodes = [hami_node("hami-0"), hami_node("hami-1"), node("cpu"), namespace("team")]
     objects = [*nodes, *idle, *workload("web", SHARE, ["hami-1"]), limit_range(MAXIMUM)]
 
-    text = f"pods of {kind}/team/idle run on it, and a LimitRange would reject their next ones"
+    text = f"pods of {kind}/team/idle run on it, and {FAULT} would reject their next ones"
     assert ({"Node//hami-0": text} if is_held else {}) == held_by_limits(planned(tmp_path, objects))
     assert is_held == bool(assessed(tmp_path, objects))
 

@@ -24,6 +24,7 @@ from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.unmoved import unmoved_text
 from migration.cluster.equivalence import selected_labels
 from migration.cluster.evidence import Evidence, is_ready, mapping_at
+from migration.cluster.limit_ranges import LimitRangeFault
 from migration.cluster.workloads import Workload
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import RESTARTED_KINDS, Held, is_name
@@ -74,7 +75,7 @@ _RUNS_UNCREATED: Final = (
     "pods of {} run on it, and a ResourceQuota would reject their next pods, or claims of these"
 )
 _REJECTED: Final = "its next pods would be rejected by {}, so those that are evicted or restarted would not come again"
-_RUNS_REJECTED: Final = "pods of {} run on it, and a LimitRange would reject their next ones"
+_RUNS_REJECTED: Final = "pods of {} run on it, and {} would reject their next ones"
 _WOULD_WAIT: Final = (
     "the next pods of {} may be placed on it, and would have no devices there once it is switched: a ResourceQuota does "
     "not let their claims be created"
@@ -129,11 +130,11 @@ def held_by_pods(
             for node in nodes_of[workload.key.reference]:
                 stuck.setdefault(node, workload)
     moving = {entry.key.reference for entry in cluster.workloads if entry.result is not None}
-    rejected: dict[str, list[str]] = {}
+    rejected: dict[str, dict[LimitRangeFault, list[str]]] = {}
     for reference, own in cluster.rejected_next.items():
         # Those that would move are held with their nodes.
         for node in own.nodes if reference not in moving else ():
-            rejected.setdefault(node, []).append(reference)
+            rejected.setdefault(node, {}).setdefault(own.fault, []).append(reference)
     for entry in candidates:
         reference, name = f"Node//{entry.node.name}", entry.node.name
         blocking = next(evidence.blocking_budgets(name), None)
@@ -142,12 +143,12 @@ def held_by_pods(
             text = budget.never_text.format("of its pods there")
             yield Held(object=reference, reason=text, fix=budget.never_fix)
         elif name in rejected:
-            text = _RUNS_REJECTED.format(join_names(rejected[name]))
-            yield Held(
-                object=reference,
-                reason=text,
-                fix=cluster.rejected_next[rejected[name][0]].fault.fix,
-            )
+            texts = [
+                _RUNS_REJECTED.format(join_names(names), fault.text)
+                for fault, names in rejected[name].items()
+            ]
+            fault = next(iter(rejected[name]))
+            yield Held(object=reference, reason="; ".join(texts), fix=fault.fix)
         elif name in stuck:
             workload = stuck[name]
             lacking = cluster.unserved_next.get(workload.key.reference, ())
@@ -310,7 +311,9 @@ def uncreated_workloads(cluster: AssessedCluster) -> Iterator[Unmovable]:
             yield Unmovable(workload, f"its {reason}", _RUNS_UNCREATED, again)
         elif workload.result is not None and workload.key.reference in cluster.rejected_next:
             fault = cluster.rejected_next[workload.key.reference].fault
-            yield Unmovable(workload, _REJECTED.format(fault.text), _RUNS_REJECTED, fault.fix)
+            escaped = fault.text.replace("{", "{{").replace("}", "}}")
+            on_node = _RUNS_REJECTED.format("{}", escaped)
+            yield Unmovable(workload, _REJECTED.format(fault.text), on_node, fault.fix)
 
 
 def left_without_claims(
