@@ -107,7 +107,6 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         bound_pods: Namespace and name of the pods with a volume of one node, or of one alone that has devices for them.
         reachable: The other pods with volumes that some nodes do not reach, each with the nodes of its volumes.
-        other_names: Node to the names of NVIDIA's domain that are no parts of its GPUs, as of `names_of_other_plugins`.
         autoscalers: Workload, as `Kind/namespace/name`, to its HorizontalPodAutoscaler.
     """
 
