@@ -13,6 +13,7 @@ from admission.pods import Decision
 from admission.recorded_pods import restored_document
 from answers.manifests.translate import TranslatedObject, translate_objects
 from findings.finding import Code, Finding, Severity
+from kube.api.core import Pod
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
@@ -69,6 +70,9 @@ class Outcome(StrEnum):
     """It is left alone, or requests devices in a way that is not read."""
 
 
+_NOT_TRANSLATED: Final = frozenset({Outcome.REFUSED, Outcome.UNKNOWN})
+
+
 class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """A workload that requests devices.
 
@@ -81,6 +85,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         classes: The class of the devices that each name means, for a native workload.
         result: The translation of its pods; None if they are not translated.
         members: Namespace and name of its live pods.
+        template: The pod of its template, for a workload without live pods that is not translated; else None.
         pod_outcome: The outcome of the pods that its controller creates; its own is unknown where nothing here moves it.
         next_classes: The DeviceClasses that the claims of these pods name, where nothing here moves it.
         translations: Live pod to its own translation, where nothing here moves it.
@@ -99,6 +104,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     classes: Mapping[str, str] = {}
     result: TranslatedObject | None = None
     members: frozenset[tuple[str, str]] = frozenset()
+    template: Pod | None = None
     pod_outcome: Outcome = Outcome.UNKNOWN
     next_classes: frozenset[str] = frozenset()
     translations: Mapping[tuple[str, str], TranslatedObject] = {}
@@ -209,7 +215,8 @@ def assess_workload(
             key: name for key, name in classes.items() if key not in (mapped_resources or ())
         },
         classes=classes,
-        result=result if outcome not in {Outcome.REFUSED, Outcome.UNKNOWN} else None,
+        result=None if outcome in _NOT_TRANSLATED else result,
+        template=pod if outcome in _NOT_TRANSLATED and not workload.pods else None,
         members=frozenset(
             (source.namespace or namespace, source.name) for source in workload.pods if source.name
         ),

@@ -5,9 +5,10 @@ from typing import Any, Final
 
 import pytest
 
+from kube.names import TRANSLATE_LABEL
 from testing.documents import api_object, namespace
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
-from testing.plan import planned, waves
+from testing.plan import held_objects, planned, waves
 
 SHARES: Final = [hami_node("hami-0"), hami_node("hami-1")]
 
@@ -201,3 +202,20 @@ def test_a_cron_job_waits_for_the_wave_of_its_run(tmp_path: Path) -> None:
     plan = planned(tmp_path, [*nodes, *service, cron, job, pod], "--wave-nodes", 1)
 
     assert "of each wave asks" in notes(plan)[1]
+
+
+def test_a_cron_job_that_keeps_its_keys_needs_only_nodes_that_its_template_selects(
+    tmp_path: Path,
+) -> None:
+    """Without a run it held every node with GPUs, as if its pods could go anywhere."""
+    kept_away = {"spec": {"taints": [{"key": "team", "effect": "NoSchedule"}]}}
+    nodes = [plugin_node(f"gpu-{number}", pool="ab"[number // 2]) for number in range(4)]
+    tainted = plugin_node("gpu-4", pool="a") | kept_away
+    opted_out = cron_job({GPU: "1", "nvidia.com/gpumem": "8000"}, "a")
+    template = opted_out["spec"]["jobTemplate"]["spec"]["template"]
+    template["metadata"]["labels"] = {TRANSLATE_LABEL: "false"}
+
+    plan = planned(tmp_path, [*nodes, tainted, opted_out])
+
+    assert {"Node//gpu-0", "Node//gpu-1", "Node//gpu-4"} == held_objects(plan).keys()
+    assert ["gpu-2", "gpu-3"] == sorted(name for names, _ in waves(plan) for name in names)

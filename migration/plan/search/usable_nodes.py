@@ -13,7 +13,7 @@ from allocator.pods.node_eligibility import demands_on_nodes, is_eligible, node_
 from allocator.simulation.attempt import class_names
 from answers.model.cluster_state import ClusterState
 from findings.text import join_names
-from kube.api.core import Node, Pod
+from kube.api.core import Node, Pod, Toleration
 from kube.api.workloads import DAEMON_SET
 from kube.quantity import ZERO
 from migration.assessment.assessed_cluster import AssessedCluster
@@ -109,10 +109,19 @@ class EligibleNodes:
         return any(name in self.taking_pod(without_node(pod)) for pod in running)
 
     def pod_of(self, workload: AssessedWorkload) -> Pod | None:
-        """Return a pod of a workload without a node: that of its template, or one that runs."""
+        """Return a pod of a workload without a node: that of its template, or one that runs.
+
+        One that is not translated gets tolerations from whoever adds them to pods with its keys, so without a live pod
+        no taint keeps it away.
+        """
         single = msgspec.structs.replace(workload, pods=1)
         running = (self._pods[name] for name in sorted(workload.members) if name in self._pods)
         pod = next(build_pods(single), None) or next(running, None)
+        if pod is None and (pod := workload.template) is not None:
+            anywhere = (Toleration(operator="Exists"),)
+            pod = msgspec.structs.replace(
+                pod, spec=msgspec.structs.replace(pod.spec, tolerations=anywhere)
+            )
         return without_node(pod) if pod is not None else None
 
 
