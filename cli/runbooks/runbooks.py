@@ -419,6 +419,9 @@ def _effect(plan: Plan) -> str:
 
 def _preflight(wave: Wave, last: int, verify: str) -> Iterator[str]:
     yield head(f"Wave {wave.wave} of {last}, before it: checks, and changes nothing.")
+    # They come before the checks, since one says why a check stops the script.
+    for note in wave.notes:
+        yield f"echo {quoted(f'note: {printable(note)}')}"
     if wave.wave > 1:
         yield f'\n{verify} --wave "$here/../wave-{wave.wave - 1}"'
     yield f'{verify} --wave "$here" --before'
@@ -429,8 +432,6 @@ def _preflight(wave: Wave, last: int, verify: str) -> Iterator[str]:
             *("kubectl", "drain", *(node.name for node in wave.nodes), "--dry-run=server"),
             *("--ignore-daemonsets", "--delete-emptydir-data", *force, "--timeout=5m"),
         )
-    for note in wave.notes:
-        yield f"echo {quoted(f'note: {printable(note)}')}"
     yield _print(f"wave {wave.wave} may begin: %q", "$here/switch.sh")
 
 

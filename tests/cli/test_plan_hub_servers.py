@@ -108,6 +108,10 @@ def test_a_server_is_not_to_be_applied_by_hand(tmp_path: Path, *, is_server: boo
         if "kubectl drain stops at such pods" in entry["message"]
     ]
     assert is_server is not bool(stopping)
+    if stopping:
+        # The note is the way on, and has to be read before a check ends the script.
+        preflight = (folder / "preflight.sh").read_text()
+        assert preflight.index("delete them first") < preflight.index("drawbridge verify")
 
 
 @pytest.mark.parametrize(
