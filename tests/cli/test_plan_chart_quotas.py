@@ -192,13 +192,14 @@ def test_a_quota_that_came_after_the_plan_counts_no_shares_by_the_name(tmp_path:
     registry = {"name": "r", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}
     selector = {"drawbridge.internal/dra-driver": HAMI}
     driver = daemon_set("hami-dra", nodeSelector=selector, volumes=[registry])
-    nodes = [hami_node("hami-0"), hami_node("hami-1"), driver, CHART]
+    nodes = [hami_node("hami-0"), hami_node("hami-1"), driver]
     team = [*nodes, namespace("team"), *stateful("share", SHARE, "hami-0")]
-    plan = planned(tmp_path, team)
+    plan = planned(tmp_path, [*team, CHART])
     assert ["team"] == plan["waves"][0]["namespaces"]
-    # Before prepare.sh the class has the name still.
-    assert {f"DeviceClass//{HAMI}"} == failed_before(tmp_path, team).keys()
+    assert {f"DeviceClass//{HAMI}"} == failed_before(tmp_path, [*team, CHART]).keys()
+    prepared = [*team, CLASS]
+    assert {} == failed_before(tmp_path, prepared)
 
-    failed = failed_before(tmp_path, [*team, resource_quota({KEY: "2"})])
+    failed = failed_before(tmp_path, [*prepared, resource_quota({KEY: "2"})])
 
     assert "(quotaNotCounted): apply what drawbridge quota convert prints" in failed[QUOTA]
