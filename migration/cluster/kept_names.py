@@ -130,7 +130,7 @@ def _running_names(
 ) -> Mapping[str, set[str]]:
     """Return node to the kept names of devices that its pods request."""
     running: dict[str, set[str]] = {}
-    for source in (pod for workload in workloads for pod in workload.pods if options.kept):
+    for source in (pod for workload in workloads for pod in workload.pods):
         names = [name for name in requested_names(source) if _is_kept_device(name, options)]
         if names:
             node = str(mapping_at(source.document, "spec").get("nodeName"))

@@ -17,8 +17,8 @@ from kube.names import (
     STRATEGY_ANNOTATION,
 )
 from migration.assessment.assumed import ASSUMED
-from migration.plan.facts.autoscalers import DO_NOT_DISRUPT, SCALE_DOWN_DISABLED
 from migration.plan.facts.hami_cards import ALLOCATED
+from migration.plan.facts.node_autoscalers import DO_NOT_DISRUPT, SCALE_DOWN_DISABLED
 from migration.plan.facts.work import SAFE_TO_EVICT
 from testing.custom_workloads import workload_of
 from translation.reading.custom_workloads import embedded_pods, value_at

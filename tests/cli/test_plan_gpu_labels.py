@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from migration.plan.facts.autoscalers import is_halted, unready_label, unready_selector
+from migration.plan.facts.node_autoscalers import is_halted, unready_label, unready_selector
 from testing.documents import api_object, namespace, node
 from testing.migration import GPU, daemon_set, hami_node, plugin_node, workload
 from testing.plan import checks_before, planned

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from findings.text import join_names
 from migration.plan.checks.checks import Check, ClusterView, note_check
-from migration.plan.facts.autoscalers import (
+from migration.plan.facts.node_autoscalers import (
     SCALE_DOWN_DISABLED,
     halt_text,
     is_halted,

@@ -23,9 +23,9 @@ from migration.assessment.outcomes import (
 )
 from migration.assessment.quota_conversion import ConvertedQuota, knows_use
 from migration.assessment.replaced_lines import convert_plan_quotas, planned_objects
-from migration.cluster.autoscalers import Autoscaler, find_autoscalers
 from migration.cluster.evidence import Evidence, is_ready, mapping_at, read_evidence
 from migration.cluster.node_devices import Source, doubled_nodes
+from migration.cluster.pod_autoscalers import Autoscaler, find_autoscalers
 from migration.cluster.volumes import Volumes, bound_pods, pinned_pods
 from migration.cluster.workloads import Workload
 from migration.plan.facts.confirmed import Confirmation

@@ -15,9 +15,9 @@ from kube.api.core import Affinity, Pod
 from migration.assessment.capacity import build_pods, build_templates
 from migration.assessment.claim_counts import surge_of
 from migration.assessment.outcomes import AssessedWorkload
-from migration.cluster.autoscalers import Autoscaler
 from migration.cluster.equivalence import device_pod, pod_shape
 from migration.cluster.evidence import mapping_at
+from migration.cluster.pod_autoscalers import Autoscaler
 from migration.cluster.volumes import on_reachable_nodes
 from migration.plan.search.placement import Placer
 from migration.plan.search.stage import PlannedPod, PodKey, Stage, planned_pod

@@ -16,7 +16,7 @@ from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.stopped_outcomes import suspended_text
 from migration.assessment.unmoved import staying_nodes
-from migration.cluster.autoscalers import Autoscaler
+from migration.cluster.pod_autoscalers import Autoscaler
 from migration.plan.model.parts import AwaitedNodes, Part, divide, servable_parts
 from migration.plan.model.plan import Held, PlannedNode
 from migration.plan.search.attempts import WaveSearch
