@@ -7,8 +7,8 @@ from cli.runbooks.object_changes import FieldChange, change_command
 from cli.runbooks.shell import command, comment, quoted
 from findings.text import reference_text
 from migration.cluster.evidence import mapping_at
+from migration.plan.drivers.vendors import KOORDLET, driver_label
 from migration.plan.facts.environment import in_repository
-from migration.plan.facts.vendors import KOORDLET, driver_label
 from migration.plan.model.plan import Plan, PlannedDaemonSet, PlannedNode, PluginDaemonSet, Wave
 
 DELETE_TIMEOUT: Final = "10m"

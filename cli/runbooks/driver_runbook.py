@@ -11,10 +11,10 @@ from typing import Final
 from cli.runbooks.mapping_runbook import chart_mapping_lines
 from cli.runbooks.shell import command, comment, head, quoted
 from findings.text import count_text, join_names, reference_text
-from migration.cluster.plugin_vendors import NVIDIA, TPU_DRIVER
-from migration.plan.facts.confirmed import DRIVER_FLAG, REPOSITORY
-from migration.plan.facts.driver_release import CHART, CHART_VERSION, FORMER_CHART
-from migration.plan.facts.vendors import HAMI_DRIVER, NVIDIA_LABEL
+from migration.legacy.plugin_vendors import NVIDIA, TPU_DRIVER
+from migration.plan.drivers.confirmed import DRIVER_FLAG, REPOSITORY
+from migration.plan.drivers.driver_release import CHART, CHART_VERSION, FORMER_CHART
+from migration.plan.drivers.vendors import HAMI_DRIVER, NVIDIA_LABEL
 from migration.plan.model.driver_charts import DriverNodes, DriverRelease, DriverValues
 from migration.plan.model.plan import Plan
 

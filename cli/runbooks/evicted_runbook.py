@@ -11,7 +11,7 @@ from cli.runbooks.daemon_set_runbook import lasting_daemon_sets, leaving_drivers
 from cli.runbooks.shell import command
 from kube.api.workloads import DAEMON_SET
 from kube.names import TRANSLATE_SELECTED
-from migration.plan.facts.vendors import COMPANIONS
+from migration.plan.drivers.vendors import COMPANIONS
 from migration.plan.model.plan import RUN_OUT, Plan, PlannedNode, PlannedWorkload, Wave
 
 _NO_NEXT_PODS: Final = RUN_OUT | {"Pod"}

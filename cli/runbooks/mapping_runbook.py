@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from cli.runbooks.object_changes import FieldChange, change_lines
 from cli.runbooks.opt_in_runbook import COMMIT_TIMEOUT
 from cli.runbooks.shell import command, comment, quoted
+from migration.plan.drivers.vendors import unmap_command
 from migration.plan.facts.environment import chart_names, in_repository
-from migration.plan.facts.vendors import unmap_command
 from migration.plan.model.plan import Plan
 
 

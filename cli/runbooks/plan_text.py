@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from cli.output.layout import Row, drop_repeated_labels, fit_names, format_rows, format_table
 from cli.runbooks.start_again import start_again_texts
 from findings.text import count_text, join_names, printable, reference_text
-from migration.cluster.remaining import remaining_texts
+from migration.legacy.remaining import remaining_texts
 from migration.plan.facts.environment import stopped_texts
 from migration.plan.facts.kept_away import returning_texts
 from migration.plan.model.plan import Held, Plan, Wave

@@ -31,11 +31,11 @@ from cli.runbooks.wave_runbook import (
     switch_script,
 )
 from findings.text import count_text, join_names, printable, reference_text
-from migration.cluster.plugin_vendors import NVIDIA
-from migration.cluster.remaining import remaining_texts
+from migration.legacy.plugin_vendors import NVIDIA
+from migration.legacy.remaining import remaining_texts
+from migration.plan.drivers.vendors import unmap_command
 from migration.plan.facts.environment import chart_names, in_repository, stopped_texts
 from migration.plan.facts.kept_away import returning_texts
-from migration.plan.facts.vendors import unmap_command
 from migration.plan.facts.work import describe_work
 from migration.plan.model.lowered_quotas import lowered_quotas
 from migration.plan.model.plan import Plan, Wave

@@ -24,11 +24,11 @@ from cli.runbooks.restart_runbook import recreation_lines, restart_lines, return
 from cli.runbooks.shell import command, comment, quoted
 from findings.text import count_text
 from kube.names import GROUP
-from migration.assessment.replaced_lines import ReplacedLines
 from migration.cluster.node_devices import GPU, Source
+from migration.conversion.replaced_lines import ReplacedLines
+from migration.plan.drivers.vendors import driver_label
 from migration.plan.facts.environment import in_repository
 from migration.plan.facts.node_autoscalers import unready_selector
-from migration.plan.facts.vendors import driver_label
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import (
     Plan,

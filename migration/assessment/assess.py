@@ -63,11 +63,6 @@ from migration.assessment.outcomes import (
     only_native_namespaces,
     translating_every_pod,
 )
-from migration.assessment.quota_conversion import convert_quotas, with_converted_quotas
-from migration.assessment.replaced_lines import (
-    find_replaced_lines,
-    without_replaced_lines,
-)
 from migration.assessment.stopped_outcomes import assess_templates
 from migration.assessment.unmoved import (
     check_early,
@@ -79,7 +74,6 @@ from migration.assessment.unmoved import (
 from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
 from migration.cluster.drain_stops import find_drain_stops
 from migration.cluster.evidence import nodes_out_of_service
-from migration.cluster.kept_names import find_names_in_use
 from migration.cluster.limit_ranges import find_rejected_workloads
 from migration.cluster.node_devices import (
     OFFERING_NONE,
@@ -89,8 +83,14 @@ from migration.cluster.node_devices import (
     read_nodes,
     unknown_device_keys,
 )
-from migration.cluster.remaining import find_remaining
 from migration.cluster.workloads import group_workloads
+from migration.conversion.quota_conversion import convert_quotas, with_converted_quotas
+from migration.conversion.replaced_lines import (
+    find_replaced_lines,
+    without_replaced_lines,
+)
+from migration.legacy.kept_names import find_names_in_use
+from migration.legacy.remaining import find_remaining
 from rules.context.inventory import Inventory
 from translation.cluster.component_statements import Component
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force

@@ -13,12 +13,12 @@ from migration.assessment.capacity import Capacity
 from migration.assessment.chart_names import ChartName, NameChanges
 from migration.assessment.claim_counts import ClaimShortage
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.assessment.replaced_lines import ReplacedLines
 from migration.cluster.drain_stops import DrainStop
-from migration.cluster.kept_names import NamesInUse
 from migration.cluster.limit_ranges import RejectedWorkload
 from migration.cluster.node_devices import NodeDevices
-from migration.cluster.remaining import Remaining
+from migration.conversion.replaced_lines import ReplacedLines
+from migration.legacy.kept_names import NamesInUse
+from migration.legacy.remaining import Remaining
 from translation.cluster.component_statements import Component
 from translation.cluster.snapshot import WideMapping
 

@@ -18,7 +18,7 @@ from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.evidence import text_map
 from migration.cluster.limit_ranges import LimitRangeFault, RejectedWorkload
 from migration.cluster.node_devices import NodeDevices
-from migration.cluster.smaller_cards import CardSizes, SmallerCards, SwitchedNode
+from migration.legacy.smaller_cards import CardSizes, SmallerCards, SwitchedNode
 from translation.compiling.claims import Claim
 from translation.reading.legacy_pod import OPT_OUT_LABELS
 from translation.vocabularies.hami.keys import NODE_REGISTER

@@ -33,13 +33,13 @@ from migration.assessment.outcomes import (
     Outcome,
     claiming_namespaces,
 )
-from migration.assessment.quota_conversion import ConvertedQuota, convert_quotas, knows_use
-from migration.assessment.replaced_lines import (
+from migration.cluster.node_devices import Source
+from migration.conversion.quota_conversion import ConvertedQuota, convert_quotas, knows_use
+from migration.conversion.replaced_lines import (
     convert_plan_quotas,
     planned_objects,
     without_replaced_lines,
 )
-from migration.cluster.node_devices import Source
 from quotas.resource_quotas.usage import Account, Counting, PodCharge, sum_on
 from translation.cluster.snapshot import QuotaPolicy, TranslationOptions
 from translation.profiles.profile import Profile

@@ -27,9 +27,9 @@ from kube.quantity import ZERO, Quantity
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.claim_counts import surge_of
 from migration.assessment.outcomes import AssessedWorkload, Outcome, devices_of_pod, translated_pod
-from migration.assessment.quota_amounts import DeviceUse, NamespaceUse, Start
 from migration.cluster.evidence import mapping_at
 from migration.cluster.workloads import requested_pods
+from migration.conversion.quota_amounts import DeviceUse, NamespaceUse, Start
 from quotas.resource_quotas.scopes import devices_of_class, quota_of, scopes_of
 from quotas.resource_quotas.usage import (
     CLAIM_COUNT,

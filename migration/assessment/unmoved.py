@@ -24,8 +24,8 @@ from migration.assessment.capacity import (
     without_devices,
 )
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.cluster.kept_names import NamesInUse
 from migration.cluster.node_devices import Source
+from migration.legacy.kept_names import NamesInUse
 
 _BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ, Code.OPTED_OUT})
 _NOT_KNOWN: Final = "whether it would find some on another node is not known"

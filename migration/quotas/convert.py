@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from kube.manifests.source import SourceObject
-from migration.assessment.quota_amounts import NamespaceUse
-from migration.assessment.quota_conversion import ConvertedQuota
+from migration.conversion.quota_amounts import NamespaceUse
+from migration.conversion.quota_conversion import ConvertedQuota
 from migration.quotas.device_quotas import to_device_quota
 from migration.quotas.found import find_quotas
 from migration.quotas.measured import measure_lines
@@ -48,7 +48,7 @@ class ConversionInput(msgspec.Struct, frozen=True, kw_only=True):
 def convert_to(target: Target, cluster: ConversionInput) -> list[QuotaConversion]:
     """Return the conversion of each quota; ResourceQuotas are not converted to ResourceQuotas here.
 
-    `migration.assessment.quota_conversion` adds lines for claims to ResourceQuotas that exist.
+    `migration.conversion.quota_conversion` adds lines for claims to ResourceQuotas that exist.
     """
     measures = Measures(cluster.profiles, cluster.options)
     measured = [

@@ -16,7 +16,7 @@ from kube.api.foreign_quotas import BY_TYPE, IS_PARENT, ForeignQuota, ForeignQuo
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.quantity import Quantity
-from migration.assessment.quota_amounts import InvalidAmount, devices_fault, read_amount
+from migration.conversion.quota_amounts import InvalidAmount, devices_fault, read_amount
 from migration.quotas.measures import Measures
 from migration.quotas.model import FoundQuota, Part, QuotaLine, free_name, name_of
 from translation.reading.claim_blind_objects import find_named_keys

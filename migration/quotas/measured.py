@@ -5,7 +5,7 @@ from typing import Final
 
 from findings.field_path import FieldPath
 from kube.quantity import ZERO, Quantity
-from migration.assessment.quota_amounts import (
+from migration.conversion.quota_amounts import (
     NamespaceUse,
     count_fault,
     devices_fault,

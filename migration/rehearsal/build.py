@@ -15,7 +15,7 @@ from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import ASSUMED
 from migration.assessment.outcomes import group_with_devices
 from migration.cluster.evidence import mapping_at, read_evidence
-from migration.cluster.plugin_vendors import NVIDIA
+from migration.legacy.plugin_vendors import NVIDIA
 from migration.plan.model.plan import Plan, PlannedNode, Wave
 from migration.rehearsal.documents import (
     node,

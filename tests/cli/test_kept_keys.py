@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from kube.manifests.dump import dump_yaml
-from migration.plan.search.stage_allocator import (
+from migration.plan.stage.stage_allocator import (
     DriverDevices,
     drivers_with_fewer_free,
     free_shortage,

@@ -13,7 +13,7 @@ from click.testing import Result
 from answers.model.redaction import redact
 from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
-from migration.plan.facts.driver_daemon_sets import find_waiting
+from migration.plan.drivers.driver_daemon_sets import find_waiting
 from testing.command import ROOT, drawbridge
 from testing.documents import api_object, class_of_driver, namespace
 from testing.migration import (

@@ -17,7 +17,7 @@ from kube.manifests.reader import read_paths
 from migration.plan.planning import prepared
 from migration.plan.planning.build import build_plan
 from migration.plan.search.moments import Policy
-from migration.plan.search.placement import Placer
+from migration.plan.stage.placement import Placer
 from process.profiles.profile_files import load_profiles
 from testing.command import drawbridge
 from testing.counting import slow_by

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from allocator.simulation.simulate import simulate_in_order
-from migration.plan.search import placement
+from migration.plan.stage import placement
 from testing.documents import api_object, namespace, node, resource_quota
 from testing.migration import GPU, budget, plugin_node, running_job, workload
 from testing.plan import Objects, held_objects, planned, script, waves

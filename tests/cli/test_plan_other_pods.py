@@ -9,10 +9,10 @@ import pytest
 
 from kube.manifests.source import SourceObject
 from migration.assessment.assess import assess_cluster
-from migration.plan.search.other_pods import PodName
-from migration.plan.search.placement import Placer
-from migration.plan.search.stage import PodKey, Stage
-from migration.plan.search.stage_allocator import Placement
+from migration.plan.stage.other_pods import PodName
+from migration.plan.stage.placement import Placer
+from migration.plan.stage.stage import PodKey, Stage
+from migration.plan.stage.stage_allocator import Placement
 from process.profiles.profile_files import load_profiles
 from testing.documents import namespace, node
 from testing.migration import GPU, plugin_node, workload

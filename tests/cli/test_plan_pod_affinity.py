@@ -11,7 +11,7 @@ from testing.plan import planned
 
 PLACES: Final = (
     "migration.plan.search.usable_nodes.is_eligible",
-    "migration.plan.search.other_pods.counted_rejection",
+    "migration.plan.stage.other_pods.counted_rejection",
     "allocator.simulation.node_filter.node_rejection",
 )
 """The functions that compare a pod with a node, where their answers are kept."""

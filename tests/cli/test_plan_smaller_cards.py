@@ -294,7 +294,7 @@ def test_workloads_of_one_form_are_compared_with_smaller_nodes_once(
         calls.append(entry.metadata.name)
         return counted_rejection(pod, entry)
 
-    monkeypatch.setattr("migration.cluster.smaller_cards.counted_rejection", counted)
+    monkeypatch.setattr("migration.legacy.smaller_cards.counted_rejection", counted)
 
     plan = moving(tmp_path, [hami_node("hami-0")], number=4)
 

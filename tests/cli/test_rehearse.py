@@ -21,7 +21,7 @@ from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
-from migration.assessment.replaced_lines import ReplacedLines
+from migration.conversion.replaced_lines import ReplacedLines
 from migration.plan.model.plan import Plan, PlannedNode, PlannedWorkload, Wave
 from migration.rehearsal.build import build_rehearsal
 from migration.rehearsal.documents import bare_pod, node, pod_template, workload

@@ -19,7 +19,7 @@ from kube.api.meta import convert
 from kube.api.resource import DeviceClaim
 from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
-from migration.assessment.quota_amounts import DeviceUse, NamespaceUse
+from migration.conversion.quota_amounts import DeviceUse, NamespaceUse
 from migration.quotas.device_quotas import to_device_quota
 from migration.quotas.found import find_quotas
 from migration.quotas.measured import measure_lines

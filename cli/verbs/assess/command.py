@@ -25,10 +25,10 @@ from migration.assessment.assess import assess_cluster as assess_nodes_and_workl
 from migration.assessment.assess import assess_in_detail
 from migration.assessment.assessed_cluster import AssessedCluster, Assessment, DetailedAssessment
 from migration.assessment.blockers import Blocker
-from migration.assessment.replaced_lines import ReplacedLines
 from migration.assessment.residue import find_residue, has_uncounted
 from migration.cluster.drain_stops import DrainStop
-from migration.cluster.remaining import Remaining
+from migration.conversion.replaced_lines import ReplacedLines
+from migration.legacy.remaining import Remaining
 from translation.cluster.snapshot import WideMapping
 
 CSV: Final = "csv"

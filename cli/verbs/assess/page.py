@@ -36,9 +36,9 @@ from findings.text import count_text, join_names, reference_text
 from migration.assessment.assessed_cluster import DetailedAssessment
 from migration.assessment.blockers import Blocker
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.assessment.replaced_lines import ReplacedLines, replaced_text
 from migration.cluster.drain_stops import DrainStop
 from migration.cluster.node_devices import NodeDevices
+from migration.conversion.replaced_lines import ReplacedLines, replaced_text
 from translation.profiles.profile import Profile
 
 _KINDS: Final = {

@@ -12,10 +12,10 @@ from findings.text import count_text, join_names, printable, quote_text, referen
 from migration.assessment.assessed_cluster import Assessment
 from migration.assessment.blockers import Blocker
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.assessment.replaced_lines import replaced_text
 from migration.assessment.stopped_outcomes import next_runs_text, suspended_text
 from migration.cluster.device_pods import LEFT_SCHEDULER_FIX
-from migration.cluster.remaining import Remaining, remaining_texts
+from migration.conversion.replaced_lines import replaced_text
+from migration.legacy.remaining import Remaining, remaining_texts
 from translation.cluster.component_statements import NATIVE_COSTS, Component
 
 SHOWN: Final = 5

@@ -24,15 +24,15 @@ from cli.verbs.plan.page import format_plan_page
 from kube.errors import ConfigError
 from kube.manifests.dump import dump_yaml
 from migration.assessment.blockers import TIME_SLICING, WHOLE
-from migration.plan.facts.confirmed import (
+from migration.plan.drivers.confirmed import (
     DRIVER_FLAG,
     NONE,
     OPERATOR_FLAG,
     REPOSITORY,
     Confirmation,
 )
+from migration.plan.drivers.vendors import is_operator_version
 from migration.plan.facts.environment import KUSTOMIZE, SCRIPTS
-from migration.plan.facts.vendors import is_operator_version
 from migration.plan.model.plan import is_name, is_namespace
 from migration.plan.planning.build import BuiltPlan, build_plan
 from migration.plan.planning.prepared import PlanQuestion

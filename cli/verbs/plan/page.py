@@ -9,7 +9,7 @@ from cli.html.page import badge, build_page, lines, names, row, section, table, 
 from cli.runbooks.plan_text import free_by_kind, losses_text, namespace_texts
 from cli.runbooks.start_again import start_again_texts
 from findings.text import count_text, join_names, reference_text
-from migration.cluster.remaining import remaining_texts
+from migration.legacy.remaining import remaining_texts
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import Held, Plan, PlannedWorkload, Wave
 from migration.plan.search.device_map import Course, NodeState, NodeUse, WaveDetails

@@ -21,7 +21,7 @@ from cli.reading.cluster_documents import ClusterDocuments, with_documents
 from cli.verbs.quota.convert import convert, print_notes_on
 from cli.verbs.quota.text import format_names, format_quotas
 from kube.manifests.dump import dump_yaml
-from migration.assessment.quota_conversion import Split
+from migration.conversion.quota_conversion import Split
 from migration.quotas.model import Target
 
 EXAMPLES: Final = """\

@@ -15,8 +15,8 @@ from migration.assessment.capacity import absent_classes
 from migration.assessment.chart_names import NameChanges, foreign_mappings
 from migration.assessment.device_needs import devices_in_use
 from migration.assessment.outcomes import Outcome, claiming_namespaces
-from migration.assessment.quota_conversion import ConvertedQuota, Split, convert_quotas, knows_use
-from migration.assessment.replaced_lines import (
+from migration.conversion.quota_conversion import ConvertedQuota, Split, convert_quotas, knows_use
+from migration.conversion.replaced_lines import (
     ReplacedLines,
     differing_amounts,
     find_replaced_lines,

@@ -8,7 +8,7 @@ import yaml
 
 from cli.runbooks.driver_runbook import DRIVER_VALUES, upgraded_release
 from findings.text import printable
-from migration.plan.facts.confirmed import NONE, REPOSITORY
+from migration.plan.drivers.confirmed import NONE, REPOSITORY
 from migration.plan.model.plan import Plan
 
 FLAG: Final = "--driver-values"

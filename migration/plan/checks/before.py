@@ -17,7 +17,7 @@ from migration.assessment.blockers import (
 )
 from migration.assessment.claim_counts import ClaimShortage, describe_shortages
 from migration.cluster.evidence import is_ready, mapping_at, text_map
-from migration.cluster.plugin_vendors import NVIDIA
+from migration.legacy.plugin_vendors import NVIDIA
 from migration.plan.checks.checks import (
     Check,
     ClusterView,
@@ -36,8 +36,9 @@ from migration.plan.checks.driver_pods import check_driver_pods
 from migration.plan.checks.early_labels import check_early_labels
 from migration.plan.checks.gpu_labels import check_gpu_labels
 from migration.plan.checks.unchanged import check_unchanged
+from migration.plan.drivers.driver_daemon_sets import find_waiting
+from migration.plan.drivers.vendors import unmap_command
 from migration.plan.facts.device_plugins import DevicePlugins
-from migration.plan.facts.driver_daemon_sets import find_waiting
 from migration.plan.facts.environment import (
     REVERTING,
     changes,
@@ -49,7 +50,6 @@ from migration.plan.facts.environment import (
 from migration.plan.facts.kept_away import is_kept_away, is_remapped, kept_away, missing_labels
 from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.selecting import stranded_pods
-from migration.plan.facts.vendors import unmap_command
 from migration.plan.facts.work import Restart, describe_work, read_restart
 from migration.plan.model.plan import Held, Plan, PlannedNode, PlannedWork, Wave
 from translation.cluster.snapshot import WideMapping

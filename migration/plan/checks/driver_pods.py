@@ -12,12 +12,12 @@ from kube.api.core import Node, Pod, Toleration
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import list_at
-from migration.cluster.plugin_vendors import NVIDIA
+from migration.legacy.plugin_vendors import NVIDIA
 from migration.plan.checks.checks import Check, ClusterView, failed_check
+from migration.plan.drivers.driver_daemon_sets import find_waiting
+from migration.plan.drivers.driver_values import toleration_for, untolerated_taints
+from migration.plan.drivers.vendors import GPU_PRESENT
 from migration.plan.facts.device_plugins import node_for_daemon_sets, pod_template
-from migration.plan.facts.driver_daemon_sets import find_waiting
-from migration.plan.facts.driver_values import toleration_for, untolerated_taints
-from migration.plan.facts.vendors import GPU_PRESENT
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import Plan, Wave
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
-from migration.assessment.replaced_lines import stored_amount
 from migration.cluster.evidence import mapping_at, text_map
+from migration.conversion.replaced_lines import stored_amount
 from migration.plan.checks.checks import Check, ClusterView, failed_check, note_check
 from migration.plan.model.plan import Plan, Wave
 

@@ -1,1 +1,1 @@
-"""Further facts that a plan depends on: vendors, releases, work that cannot move, quotas, other managers."""
+"""Further facts that a plan depends on: device plugins, work that cannot move, quotas, other managers."""

@@ -20,9 +20,9 @@ from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.assessment.blockers import STOP_SHARING
 from migration.cluster.evidence import controller_kind, list_at, mapping_at
-from migration.cluster.kept_names import NamesInUse
 from migration.cluster.node_devices import Source
-from migration.cluster.plugin_vendors import (
+from migration.legacy.kept_names import NamesInUse
+from migration.legacy.plugin_vendors import (
     NVIDIA,
     PluginVendor,
     cloud_driver,
@@ -31,8 +31,8 @@ from migration.cluster.plugin_vendors import (
     resource_driver,
     resource_vendor,
 )
-from migration.plan.facts.driver_daemon_sets import registers_driver
-from migration.plan.facts.vendors import OPERATOR_PREFIX, is_managed
+from migration.plan.drivers.driver_daemon_sets import registers_driver
+from migration.plan.drivers.vendors import OPERATOR_PREFIX, is_managed
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import Held, PlannedNode, is_name
 from translation.reading.arbiter import VOCABULARIES

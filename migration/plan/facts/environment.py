@@ -20,12 +20,12 @@ from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.chart_names import CHART_MAPPINGS
 from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.cluster.node_devices import Source
-from migration.cluster.plugin_vendors import NVIDIA
+from migration.legacy.plugin_vendors import NVIDIA
+from migration.plan.drivers.vendors import hami_notes, is_koordlet
 from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.neighbours import exporter_notes, statement_note
 from migration.plan.facts.node_autoscalers import autoscaler_notes
 from migration.plan.facts.selecting import selecting_notes
-from migration.plan.facts.vendors import hami_notes, is_koordlet
 from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan, Wave, is_name
 from translation.cluster.component_statements import Component, Topic, statements_about

@@ -15,15 +15,15 @@ from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import list_at, mapping_at
 from migration.cluster.node_devices import Source
-from migration.cluster.plugin_vendors import NVIDIA, plugin_vendor
-from migration.plan.facts.device_plugins import DevicePlugins, is_owned_plugin
-from migration.plan.facts.environment import KUSTOMIZE, REVERTING, in_repository, remapped_classes
-from migration.plan.facts.vendors import (
+from migration.legacy.plugin_vendors import NVIDIA, plugin_vendor
+from migration.plan.drivers.vendors import (
     OPERATOR_PREFIX,
     driver_label,
     is_koordlet,
     is_managed,
 )
+from migration.plan.facts.device_plugins import DevicePlugins, is_owned_plugin
+from migration.plan.facts.environment import KUSTOMIZE, REVERTING, in_repository, remapped_classes
 from migration.plan.model.plan import (
     Plan,
     PlannedNode,

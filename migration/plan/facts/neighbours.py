@@ -7,8 +7,8 @@ from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import EXPORTER_CLAIMS
 from migration.cluster.evidence import controller_kind, list_at, mapping_at
-from migration.cluster.plugin_vendors import NVIDIA
-from migration.plan.facts.vendors import HAMI_DRIVER
+from migration.legacy.plugin_vendors import NVIDIA
+from migration.plan.drivers.vendors import HAMI_DRIVER
 from migration.plan.model.plan import Wave
 from translation.cluster.component_statements import Component, Statement, Topic
 

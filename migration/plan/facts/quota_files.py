@@ -11,11 +11,11 @@ from migration.assessment.capacity import class_names
 from migration.assessment.claim_counts import ClaimShortage, surge_pods
 from migration.assessment.device_lines import DeviceLines
 from migration.assessment.outcomes import AssessedWorkload
-from migration.assessment.quota_amounts import resource_name
-from migration.assessment.quota_conversion import ConvertedQuota
-from migration.assessment.replaced_lines import ReplacedLines, stored_amount
 from migration.cluster.evidence import mapping_at
 from migration.cluster.workloads import Workload
+from migration.conversion.quota_amounts import resource_name
+from migration.conversion.quota_conversion import ConvertedQuota
+from migration.conversion.replaced_lines import ReplacedLines, stored_amount
 from migration.plan.model.plan import QuotaLines, Wave, is_name, is_namespace
 from quotas.resource_quotas.scopes import devices_of_class
 from quotas.resource_quotas.usage import class_devices

@@ -13,7 +13,7 @@ from kube.api.core import Node, Pod, PodSpec, Toleration
 from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import controller_kind, mapping_at
-from migration.cluster.plugin_vendors import is_plugin
+from migration.legacy.plugin_vendors import is_plugin
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import Plan, Wave, is_name
 from translation.model.required_labels import required_labels

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from kube.api.workloads import DAEMON_SET
-from migration.assessment.replaced_lines import ReplacedLines
-from migration.cluster.remaining import Remaining
+from migration.conversion.replaced_lines import ReplacedLines
+from migration.legacy.remaining import Remaining
 from migration.plan.model.driver_charts import DriverNodes, DriverRelease, DriverValues
 from migration.plan.model.stopped_workloads import StoppedWorkload
 from translation.cluster.snapshot import WideMapping

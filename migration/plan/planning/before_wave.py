@@ -17,10 +17,10 @@ from migration.assessment.chart_names import chart_mappings
 from migration.assessment.device_lines import LinesQuestion, find_device_lines
 from migration.assessment.device_quotas import check_stopped_pods
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.assessment.quota_amounts import resource_name
-from migration.assessment.replaced_lines import without_replaced_lines
 from migration.cluster.evidence import mapping_at
 from migration.cluster.limit_ranges import RejectedWorkload
+from migration.conversion.quota_amounts import resource_name
+from migration.conversion.replaced_lines import without_replaced_lines
 from migration.plan.checks.before import AGAIN, check_bare_pods, check_before
 from migration.plan.checks.checks import (
     Check,
@@ -44,13 +44,13 @@ from migration.plan.planning.prepared import (
 )
 from migration.plan.planning.unrestarted import opted_in_already
 from migration.plan.search.moments import Policy
-from migration.plan.search.stage import Stage
 from migration.plan.search.unmovable import (
     held_without_claims,
     left_without_claims,
     uncreated_workloads,
 )
 from migration.plan.search.usable_nodes import UsableNodes
+from migration.plan.stage.stage import Stage
 from quotas.resource_quotas.scopes import Quota, devices_of_class, quota_of
 from quotas.resource_quotas.usage import OBJECT_COUNTS
 from translation.cluster.snapshot import QuotaPolicy, WideMapping

@@ -19,11 +19,22 @@ from migration.assessment.blockers import (
 from migration.assessment.chart_names import without_chart_mappings
 from migration.assessment.device_quotas import check_stopped_pods
 from migration.assessment.gates import check_shares
-from migration.assessment.quota_conversion import ConvertedQuota
 from migration.cluster.evidence import cluster_uid, text_map
 from migration.cluster.node_devices import NodeDevices, Source, with_renamed
 from migration.cluster.workload_budgets import budgets_by_pod
-from migration.plan.facts.confirmed import read_releases
+from migration.conversion.quota_conversion import ConvertedQuota
+from migration.plan.drivers.confirmed import read_releases
+from migration.plan.drivers.driver_nodes import read_class_nodes, read_driver_nodes
+from migration.plan.drivers.driver_values import held_by_roots, read_driver_values
+from migration.plan.drivers.vendors import (
+    LEAVE_POOL,
+    SEPARATE_DRIVERS,
+    contested_label,
+    driver_label,
+    node_notes,
+    switch_labels,
+    tensor_fusion_nodes,
+)
 from migration.plan.facts.device_plugins import (
     DevicePlugins,
     held_kept_names,
@@ -31,8 +42,6 @@ from migration.plan.facts.device_plugins import (
     held_unknown_devices,
     with_plugin_label,
 )
-from migration.plan.facts.driver_nodes import read_class_nodes, read_driver_nodes
-from migration.plan.facts.driver_values import held_by_roots, read_driver_values
 from migration.plan.facts.environment import KUSTOMIZE, with_environment
 from migration.plan.facts.kept_away import kept_away
 from migration.plan.facts.node_autoscalers import guard_annotations, pool_of, unready_label
@@ -52,15 +61,6 @@ from migration.plan.facts.quota_files import (
 )
 from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.stopped_workloads import find_stopped_workloads, without_started_by_others
-from migration.plan.facts.vendors import (
-    LEAVE_POOL,
-    SEPARATE_DRIVERS,
-    contested_label,
-    driver_label,
-    node_notes,
-    switch_labels,
-    tensor_fusion_nodes,
-)
 from migration.plan.model.plan import (
     ClusterIdentity,
     Held,
@@ -70,13 +70,16 @@ from migration.plan.model.plan import (
     Wave,
     is_name,
 )
+from migration.plan.notes.contended import with_contended
+from migration.plan.notes.cron_jobs import with_cron_jobs
+from migration.plan.notes.emptied import with_emptied
+from migration.plan.notes.evicted import opted_in_workloads, with_evicted
+from migration.plan.notes.free_by_kind import node_kinds, with_free_by_kind
+from migration.plan.notes.quota_notes import with_device_quota_notes, with_quota_sums
+from migration.plan.notes.smaller_cards import SmallerCardNotes
+from migration.plan.notes.strays import with_strays
 from migration.plan.planning.chart_names import held_by_names, held_unused
-from migration.plan.planning.contended import with_contended
-from migration.plan.planning.cron_jobs import with_cron_jobs
 from migration.plan.planning.daemon_sets import daemon_sets_by_node, held_by_daemon_sets
-from migration.plan.planning.emptied import with_emptied
-from migration.plan.planning.evicted import opted_in_workloads, with_evicted
-from migration.plan.planning.free_by_kind import node_kinds, with_free_by_kind
 from migration.plan.planning.namespaces import (
     invalid_name,
     split_namespaces,
@@ -90,10 +93,7 @@ from migration.plan.planning.prepared import (
     planned_changes,
     prepare_cluster,
 )
-from migration.plan.planning.quota_notes import with_device_quota_notes, with_quota_sums
 from migration.plan.planning.search import PreparedSearch, search_waves, with_planned_lines
-from migration.plan.planning.smaller_cards import SmallerCardNotes
-from migration.plan.planning.strays import with_strays
 from migration.plan.planning.unpublished import gpu_nodes
 from migration.plan.planning.unrestarted import (
     find_early_opt_ins,
@@ -102,7 +102,6 @@ from migration.plan.planning.unrestarted import (
 )
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Candidate, PlanProgress, Policy
-from migration.plan.search.stage import PodKey
 from migration.plan.search.unmovable import (
     held_by_pods,
     held_sliced,
@@ -118,6 +117,7 @@ from migration.plan.search.wave_pods import (
     with_work,
     work_by_wave,
 )
+from migration.plan.stage.stage import PodKey
 from translation.cluster.snapshot import vocabularies_in_force
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from findings.text import join_names
 from migration.assessment.chart_names import ChartName
-from migration.plan.facts.vendors import unmap_command
+from migration.plan.drivers.vendors import unmap_command
 from migration.plan.model.plan import Held
 from migration.plan.search.moments import Candidate
 from translation.cluster.snapshot import WideMapping

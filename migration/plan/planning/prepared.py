@@ -21,14 +21,14 @@ from migration.assessment.outcomes import (
     claiming_namespaces,
     group_with_devices,
 )
-from migration.assessment.quota_conversion import ConvertedQuota, knows_use
-from migration.assessment.replaced_lines import convert_plan_quotas, planned_objects
 from migration.cluster.evidence import Evidence, is_ready, mapping_at, read_evidence
 from migration.cluster.node_devices import Source, doubled_nodes
 from migration.cluster.pod_autoscalers import Autoscaler, find_autoscalers
 from migration.cluster.volumes import Volumes, bound_pods, pinned_pods
 from migration.cluster.workloads import Workload
-from migration.plan.facts.confirmed import Confirmation
+from migration.conversion.quota_conversion import ConvertedQuota, knows_use
+from migration.conversion.replaced_lines import convert_plan_quotas, planned_objects
+from migration.plan.drivers.confirmed import Confirmation
 from migration.plan.facts.hami_cards import read_cards
 from migration.plan.facts.opted_in import (
     keeping_workloads,
@@ -53,11 +53,11 @@ from migration.plan.planning.unpublished import Unpublished, find_unpublished, g
 from migration.plan.planning.unrestarted import unrestarted_pods
 from migration.plan.planning.volume_nodes import pods_of_one_node
 from migration.plan.search.moments import Policy
-from migration.plan.search.placement import Placer
-from migration.plan.search.stage import PodKey, Stage, UnmovedPod
 from migration.plan.search.unmovable import pods_at_home, pods_on
 from migration.plan.search.wave_pods import ending_pods, replaced_pods
 from migration.plan.search.waves import Planner
+from migration.plan.stage.placement import Placer
+from migration.plan.stage.stage import PodKey, Stage, UnmovedPod
 from translation.cluster.snapshot import (
     QuotaPolicy,
     TranslationOptions,

@@ -15,7 +15,7 @@ from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import has_claims, is_leaving
 from migration.plan.facts.rollouts import replaces_pods
 from migration.plan.model.plan import RESTARTED_KINDS, Held, Wave
-from migration.plan.search.stage import PodKey, Stage
+from migration.plan.stage.stage import PodKey, Stage
 
 _KINDS: Final = RESTARTED_KINDS - {DAEMON_SET}
 """Kinds that a restart moves; a wave restarts no DaemonSet on nodes of later waves."""

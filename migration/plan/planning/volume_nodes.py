@@ -27,8 +27,8 @@ from migration.cluster.owners import OwnerKey
 from migration.cluster.volumes import Volumes
 from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import node_of
-from migration.plan.search import stage_allocator
 from migration.plan.search.usable_nodes import EligibleNodes, uncordoned, without_node
+from migration.plan.stage import stage_allocator
 
 _NUMBER: Final = "simulated-number"
 """Label of each node with a number of its own: a name may be longer than a value of a label."""

@@ -26,14 +26,14 @@ from migration.plan.search.moments import (
     rounds,
     stage_after,
 )
-from migration.plan.search.placement import Placer
 from migration.plan.search.rivals import (
     OPT_IN_FIRST,
     pods_obstacle,
     with_closed_nodes,
     with_rivals,
 )
-from migration.plan.search.stage_allocator import Placement, drivers_with_fewer_free, free_shortage
+from migration.plan.stage.placement import Placer
+from migration.plan.stage.stage_allocator import Placement, drivers_with_fewer_free, free_shortage
 
 _TRIED_ALONE: Final = 32
 """Nodes that are tried one by one where the first ones do not fit."""

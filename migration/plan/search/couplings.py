@@ -12,7 +12,7 @@ import msgspec
 from findings.text import join_names
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.plan import Wave
-from migration.plan.search.stage import Stage
+from migration.plan.stage.stage import Stage
 
 
 class IdleWorkload(NamedTuple):

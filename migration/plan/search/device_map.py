@@ -9,9 +9,9 @@ import msgspec
 
 from allocator.nodes.node_resources import NodeResources
 from migration.plan.search.moments import Attempt, Moment
-from migration.plan.search.other_pods import PodName
-from migration.plan.search.stage import PodKey
-from migration.plan.search.stage_allocator import Placement
+from migration.plan.stage.other_pods import PodName
+from migration.plan.stage.stage import PodKey
+from migration.plan.stage.stage_allocator import Placement
 
 
 class NodeState(StrEnum):

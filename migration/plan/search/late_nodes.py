@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from migration.plan.search.moments import Attempt, Candidate, Moment
-from migration.plan.search.placement import Placer
-from migration.plan.search.stage import PodKey
+from migration.plan.stage.placement import Placer
+from migration.plan.stage.stage import PodKey
 
 _Wave = tuple[Moment, Attempt]
 _Late = tuple[int, Mapping[int, Sequence[Candidate]]]

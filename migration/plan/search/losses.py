@@ -9,10 +9,10 @@ import msgspec
 from findings.text import join_names
 from migration.cluster.equivalence import NodeGroup
 from migration.plan.search.moments import Moment
-from migration.plan.search.placement import Placer
 from migration.plan.search.rivals import pods_have
-from migration.plan.search.stage import PodKey, Stage
-from migration.plan.search.stage_allocator import Placement
+from migration.plan.stage.placement import Placer
+from migration.plan.stage.stage import PodKey, Stage
+from migration.plan.stage.stage_allocator import Placement
 
 _GROUPS: Final = 32
 """Groups of nodes of each side whose loss is tried."""

@@ -11,8 +11,8 @@ from findings.text import join_names
 from migration.plan.model.parts import AwaitedNodes, Part
 from migration.plan.model.plan import PlannedNode
 from migration.plan.search.couplings import IdleWorkload
-from migration.plan.search.stage import PodKey, Stage
-from migration.plan.search.stage_allocator import Placement
+from migration.plan.stage.stage import PodKey, Stage
+from migration.plan.stage.stage_allocator import Placement
 
 
 class PlanProgress(Protocol):

@@ -19,9 +19,9 @@ from migration.cluster.equivalence import device_pod, pod_shape
 from migration.cluster.evidence import mapping_at
 from migration.cluster.pod_autoscalers import Autoscaler
 from migration.cluster.volumes import on_reachable_nodes
-from migration.plan.search.placement import Placer
-from migration.plan.search.stage import PlannedPod, PodKey, Stage, planned_pod
-from migration.plan.search.stage_allocator import Placement
+from migration.plan.stage.placement import Placer
+from migration.plan.stage.stage import PlannedPod, PodKey, Stage, planned_pod
+from migration.plan.stage.stage_allocator import Placement
 
 _MOST: Final = 8
 """Pods that are counted at most."""

@@ -9,9 +9,9 @@ import msgspec
 from findings.text import count_text, join_names
 from migration.assessment.capacity import stay_fix
 from migration.plan.search.moments import CheckedMoment, Moment, Obstacle
-from migration.plan.search.placement import Placer
-from migration.plan.search.stage import PodKey
-from migration.plan.search.stage_allocator import Placement
+from migration.plan.stage.placement import Placer
+from migration.plan.stage.stage import PodKey
+from migration.plan.stage.stage_allocator import Placement
 
 _FREE_DEVICES: Final = (
     "free devices for these pods first: scale down, add a node, or wait for Jobs to end; then plan again "

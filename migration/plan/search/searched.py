@@ -20,7 +20,7 @@ from migration.plan.search.moments import (
     Policy,
     without_spare,
 )
-from migration.plan.search.placement import Placer
+from migration.plan.stage.placement import Placer
 
 _LATE: Final = "no wave before {} needs the end of the work on {}, so {} later"
 _WORK_LAST: Final = (

@@ -26,8 +26,8 @@ from migration.plan.search.moments import (
     with_spare,
     with_those_of,
 )
-from migration.plan.search.placement import Placer
 from migration.plan.search.searched import SearchedWaves
+from migration.plan.stage.placement import Placer
 
 _STEPS: Final = 10_000
 """Waves that are tried, times the pods of the cluster."""

@@ -23,11 +23,11 @@ from migration.plan.search.moments import (
     with_left,
     with_those_of,
 )
-from migration.plan.search.placement import Placer
 from migration.plan.search.rivals import missing_pods
 from migration.plan.search.searched import SearchedWaves, completed, search_policies
-from migration.plan.search.stage import PodKey
-from migration.plan.search.stage_allocator import Placement
+from migration.plan.stage.placement import Placer
+from migration.plan.stage.stage import PodKey
+from migration.plan.stage.stage_allocator import Placement
 
 _ROUNDS: Final = 4
 """Times that pods without devices are taken away until the others have some."""

@@ -29,8 +29,8 @@ from migration.cluster.workloads import Workload
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import RESTARTED_KINDS, Held, is_name
 from migration.plan.search.moments import Candidate
-from migration.plan.search.placement import Placer
-from migration.plan.search.stage import PodKey, Stage
+from migration.plan.stage.placement import Placer
+from migration.plan.stage.stage import PodKey, Stage
 
 _RUNS_UNSERVED: Final = "pods of {} run on it, and after their move no node would serve them"
 _KEEP: Final = "leave NICs with their device plugin by translation.keep of the settings, "

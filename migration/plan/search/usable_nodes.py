@@ -24,8 +24,8 @@ from migration.plan.model.node_labels import with_labels
 from migration.plan.model.parts import AwaitedNodes
 from migration.plan.model.plan import RESTARTED_KINDS, Held, PlannedNode
 from migration.plan.search.moments import Candidate
-from migration.plan.search.placement import Placer
-from migration.plan.search.stage import Stage
+from migration.plan.stage.placement import Placer
+from migration.plan.stage.stage import Stage
 from translation.vocabularies.nvidia import MIG_PREFIX
 
 _CORDON: Final = "node.kubernetes.io/unschedulable"

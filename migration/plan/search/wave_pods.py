@@ -17,8 +17,8 @@ from migration.plan.facts.work import ends_as_it_is, read_restart, without_ended
 from migration.plan.model.plan import PlannedWork, PlannedWorkload, Wave
 from migration.plan.search.device_map import Course, Leaving, WaveDetails
 from migration.plan.search.moments import Candidate, NodeWork
-from migration.plan.search.other_pods import PodName, others_notes
-from migration.plan.search.stage import PodKey
+from migration.plan.stage.other_pods import PodName, others_notes
+from migration.plan.stage.stage import PodKey
 
 
 def with_work(

@@ -24,11 +24,11 @@ from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Attempt, Moment, Obstacle, stage_after
 from migration.plan.search.next_pods import AddedPods, NextPod, added_pod_notes, next_pod_notes
-from migration.plan.search.other_pods import PodName
-from migration.plan.search.placement import Placer
 from migration.plan.search.searched import SearchedWaves
-from migration.plan.search.stage_allocator import Placement
 from migration.plan.search.usable_nodes import NO_USER
+from migration.plan.stage.other_pods import PodName
+from migration.plan.stage.placement import Placer
+from migration.plan.stage.stage_allocator import Placement
 
 _NO_SPARE: Final = (
     "after it no node to spare of those with {}: were one lost, more pods would have no devices than today; "

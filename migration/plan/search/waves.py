@@ -31,7 +31,6 @@ from migration.plan.search.moments import (
     policies_in_order,
 )
 from migration.plan.search.next_pods import find_added_pods, find_next_pods
-from migration.plan.search.placement import Placer
 from migration.plan.search.searched import (
     SearchedWaves,
     completed,
@@ -40,8 +39,6 @@ from migration.plan.search.searched import (
 )
 from migration.plan.search.sparing import SparingSearch
 from migration.plan.search.spread import Spreading
-from migration.plan.search.stage import PodKey, Stage, switched_labels
-from migration.plan.search.stage_allocator import Placement
 from migration.plan.search.unmovable import (
     Unmovable,
     bound_workloads,
@@ -69,6 +66,9 @@ from migration.plan.search.wave_report import (
     own_obstacles,
     unplaced_pods,
 )
+from migration.plan.stage.placement import Placer
+from migration.plan.stage.stage import PodKey, Stage, switched_labels
+from migration.plan.stage.stage_allocator import Placement
 
 
 class Planner:

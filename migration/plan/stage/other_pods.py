@@ -19,7 +19,7 @@ from findings.text import count_text, join_names
 from kube.api.core import Pod
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import PlannedWork, Wave
-from migration.plan.search.stage import Stage
+from migration.plan.stage.stage import Stage
 from translation.model.required_labels import required_labels
 
 _UNLIMITED: Final = 2**63

@@ -17,8 +17,8 @@ from typing import Final
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import list_at, mapping_at, text_map
-from migration.plan.facts.driver_daemon_sets import registers_driver
-from migration.plan.facts.vendors import NVIDIA_LABEL
+from migration.plan.drivers.driver_daemon_sets import registers_driver
+from migration.plan.drivers.vendors import NVIDIA_LABEL
 from migration.plan.model.driver_charts import DriverRelease
 from migration.plan.model.plan import is_name, is_namespace
 

@@ -21,7 +21,7 @@ from migration.plan.facts.environment import REVERTING, manager_of
 from migration.plan.facts.rollouts import replaces_pods
 from migration.plan.model.plan import Wave
 from migration.plan.search.device_map import NodeState, NodeUse, WaveDetails
-from migration.plan.search.stage import PodKey
+from migration.plan.stage.stage import PodKey
 from translation.vocabularies.hami.keys import OWN_KEYS
 
 _HAMI_LABEL: Final = "gpu NotIn [on]"

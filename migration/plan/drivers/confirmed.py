@@ -14,12 +14,12 @@ from findings.text import join_names
 from kube.errors import ConfigError
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import text_map
-from migration.cluster.plugin_vendors import NVIDIA
-from migration.plan.facts.driver_release import (
+from migration.legacy.plugin_vendors import NVIDIA
+from migration.plan.drivers.driver_release import (
     propose_driver_releases,
     propose_drivers_by_hand,
 )
-from migration.plan.facts.vendors import UNKNOWN_VERSION, propose_gpu_operators
+from migration.plan.drivers.vendors import UNKNOWN_VERSION, propose_gpu_operators
 from migration.plan.model.driver_charts import DriverRelease
 from migration.plan.model.plan import (
     Held,

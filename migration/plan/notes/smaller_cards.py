@@ -7,7 +7,7 @@ import msgspec
 from findings.text import join_names
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import claims_ahead
-from migration.cluster.smaller_cards import CardSizes, SmallerCards, SwitchedNode
+from migration.legacy.smaller_cards import CardSizes, SmallerCards, SwitchedNode
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import PlannedWorkload, Wave
 

@@ -42,8 +42,8 @@ from migration.cluster.equivalence import (
     pod_shape,
 )
 from migration.cluster.node_devices import Source
-from migration.plan.search.other_pods import OtherPods, PodName
-from migration.plan.search.stage import (
+from migration.plan.stage.other_pods import OtherPods, PodName
+from migration.plan.stage.stage import (
     PlannedPod,
     PodKey,
     RequestedDevices,
@@ -54,7 +54,7 @@ from migration.plan.search.stage import (
     planned_pods,
     requested_devices,
 )
-from migration.plan.search.stage_allocator import (
+from migration.plan.stage.stage_allocator import (
     LEGACY,
     OPEN,
     STAGE,

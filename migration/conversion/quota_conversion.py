@@ -18,7 +18,7 @@ from kube.api.extended_resources import implicit_class
 from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
-from migration.assessment.quota_amounts import (
+from migration.conversion.quota_amounts import (
     DeviceUse,
     InvalidAmount,
     NamespaceUse,

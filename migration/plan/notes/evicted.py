@@ -12,7 +12,7 @@ from migration.plan.facts.ready_pods import count_ready_pods
 from migration.plan.facts.rollouts import pod_selector, replaces_pods
 from migration.plan.model.plan import RUN_OUT, PlannedWorkload, Wave
 from migration.plan.search.device_map import Course, WaveDetails
-from migration.plan.search.stage import PodKey
+from migration.plan.stage.stage import PodKey
 
 _COURSES: Final = frozenset({Course.MOVES, Course.BOUND, Course.ASKS})
 _LEFT_OUT: Final = RUN_OUT | {DAEMON_SET, "Pod"}

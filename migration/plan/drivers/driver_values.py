@@ -18,8 +18,8 @@ from kube.api.core import Taint, Toleration
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import list_at, text_map
-from migration.cluster.plugin_vendors import NVIDIA
-from migration.plan.facts.vendors import (
+from migration.legacy.plugin_vendors import NVIDIA
+from migration.plan.drivers.vendors import (
     GPU_PRESENT,
     HAMI_DRIVER,
     OPERANDS,

@@ -25,8 +25,8 @@ from kube.api.resource import (
 from kube.quantity import ZERO, Quantity
 from migration.cluster.node_devices import NodeDevices, Source
 from migration.plan.model.node_labels import with_labels
-from migration.plan.search.other_pods import PodName
-from migration.plan.search.stage import PlannedPod, PodKey, Stage, UnmovedPod
+from migration.plan.stage.other_pods import PodName
+from migration.plan.stage.stage import PlannedPod, PodKey, Stage, UnmovedPod
 
 OPEN: Final = "simulated-open"
 """Label of nodes that take pods."""

@@ -8,8 +8,8 @@ from answers.cluster.quota_status import unenforced_limits, unenforced_notes
 from findings.text import reference_text
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.device_quotas import find_quota_notes
-from migration.assessment.replaced_lines import differing_amounts
 from migration.cluster.workloads import Workload
+from migration.conversion.replaced_lines import differing_amounts
 from migration.plan.facts.quota_files import with_rollouts_above_budget
 from migration.plan.model.lowered_quotas import LoweredQuota, lowered_quotas
 from migration.plan.model.plan import Plan, Wave

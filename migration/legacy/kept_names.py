@@ -11,10 +11,10 @@ from kube.api.core import Node
 from kube.quantity import ZERO
 from migration.cluster.evidence import mapping_at
 from migration.cluster.node_devices import NodeDevices, Source
-from migration.cluster.other_plugins import names_of_other_plugins
-from migration.cluster.plugin_vendors import NVIDIA, resource_driver, resource_vendor
-from migration.cluster.remaining import pods_or_template, requested_names
 from migration.cluster.workloads import Workload
+from migration.legacy.other_plugins import names_of_other_plugins
+from migration.legacy.plugin_vendors import NVIDIA, resource_driver, resource_vendor
+from migration.legacy.remaining import pods_or_template, requested_names
 from translation.cluster.snapshot import TranslationOptions
 from translation.reading.arbiter import is_nic
 from translation.vocabularies.nvidia import DISCOVERY_PREFIX, SHARED

@@ -16,7 +16,7 @@ from kube.api.workloads import DAEMON_SET
 from kube.quantity import Quantity
 from migration.cluster.node_devices import GPU, NodeDevices, Source
 from migration.cluster.owners import OwnerKey
-from migration.cluster.plugin_vendors import HAMI_LABEL
+from migration.legacy.plugin_vendors import HAMI_LABEL
 from translation.compiling.claims import Claim
 
 _MEMORY: Final = "memory"

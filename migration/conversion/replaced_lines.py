@@ -24,8 +24,8 @@ from kube.api.workloads import resolve_path
 from kube.errors import QuantityError
 from kube.manifests.source import SourceObject
 from kube.quantity import Quantity
-from migration.assessment.quota_amounts import NamespaceUse, resource_name
-from migration.assessment.quota_conversion import (
+from migration.conversion.quota_amounts import NamespaceUse, resource_name
+from migration.conversion.quota_conversion import (
     ConvertedQuota,
     convert_quotas,
     with_converted_quotas,

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from kube.api.core import Node
 from kube.quantity import ZERO
 from migration.cluster.node_devices import COUNT, GPU
-from migration.cluster.remaining import pods_or_template, requested_names
 from migration.cluster.workloads import Workload
+from migration.legacy.remaining import pods_or_template, requested_names
 from translation.reading.arbiter import is_handled
 from translation.vocabularies.nvidia import DISCOVERY_PREFIX, MIG_PREFIX, is_replica_name
 

@@ -21,7 +21,7 @@ from kube.manifests.source import SourceObject
 from kube.names import GROUP
 from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.cluster.node_devices import SHARING, Source, read_replicas
-from migration.cluster.plugin_vendors import HAMI_LABEL, NVIDIA, container_images
+from migration.legacy.plugin_vendors import HAMI_LABEL, NVIDIA, container_images
 from migration.plan.model.plan import Wave
 
 HAMI_DRIVER: Final = "hami-core-gpu.project-hami.io"

@@ -1,0 +1,1 @@
+"""The quotas of legacy device keys, and the lines that count claims in their place. Pure."""

@@ -1,0 +1,1 @@
+"""The notes of waves on pods, quotas and nodes that a wave touches. Pure."""

@@ -1,0 +1,1 @@
+"""The pods of a plan on their nodes at one moment: their places, with and without devices. Pure."""
