@@ -9,6 +9,9 @@ from typing import Any, Final
 import click
 import msgspec
 
+from answers.model.findings import DEFAULT_NAMESPACE
+from answers.model.kinds import STATE_KINDS
+from answers.model.objects import decode_objects
 from answers.model.profiles import profiles_in_force
 from answers.model.snapshot_kinds import ALL_KINDS
 from answers.model.snapshot_origin import find_origin, unread_kinds
@@ -29,6 +32,9 @@ from translation.profiles.profile import Profile
 
 _MOST_NOTES: Final = 3
 """Unreadable resources with a line each: their reasons differ by the names only."""
+
+_MOST_FAULTS: Final = 10
+"""Wrong values of a file with a line each: what a converter writes is wrong in each object."""
 
 
 class ClusterDocuments(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,6 +239,7 @@ def _of_files(
     missing = unread_kinds(origin, objects, [("", kind) for kind in ALL_KINDS])
     for note in unread_notes(missing):
         print_line(f"note: {note}")
+    _print_left_out(objects)
     return ClusterDocuments(
         objects=tuple(objects),
         version=origin.kubernetes_version,
@@ -243,3 +250,13 @@ def _of_files(
         context=origin.context,
         taken_at=origin.taken_at,
     )
+
+
+def _print_left_out(objects: Collection[SourceObject]) -> None:
+    """Print the wrong values of objects in files: no API server stores them, and they are left out."""
+    _, faults = decode_objects(objects, STATE_KINDS, DEFAULT_NAMESPACE)
+    for fault in faults[:_MOST_FAULTS]:
+        print_line(fault.line())
+    if faults:
+        names = {fault.object for fault in faults}
+        print_line(f"note: objects with wrong values are left out: {len(names)}")

@@ -122,9 +122,7 @@ def quota(
 
 
 def _print_status(documents: ClusterDocuments, output: str) -> None:
-    views, faults = decode_objects(documents.objects, STATE_KINDS, DEFAULT_NAMESPACE)
-    for fault in faults:
-        print_line(fault.line())
+    views, _ = decode_objects(documents.objects, STATE_KINDS, DEFAULT_NAMESPACE)
     state = build_state(views)
     if state.quotas and not state.namespaces:
         is_unreadable = "namespaces" in documents.unreadable
