@@ -14,6 +14,7 @@ from findings.text import count_text, join_names, reference_text
 from migration.legacy.plugin_vendors import NVIDIA, TPU_DRIVER
 from migration.plan.drivers.confirmed import DRIVER_FLAG, REPOSITORY
 from migration.plan.drivers.driver_release import CHART, CHART_VERSION, FORMER_CHART
+from migration.plan.drivers.operator_policy import POLICY_CHANGES, needs_policy_changes
 from migration.plan.drivers.vendors import HAMI_DRIVER, NVIDIA_LABEL
 from migration.plan.model.driver_charts import DriverNodes, DriverRelease, DriverValues
 from migration.plan.model.plan import Plan
@@ -61,7 +62,7 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
     in_container = values.has_operator_driver or (bool(operator) and not values.is_preinstalled)
     root = _root(values, has_operator=in_container) if release is None else ""
     if operator:
-        yield from _operator_lines(operator, has_driver_manager=not values.is_preinstalled)
+        yield from _operator_lines(operator, changes_policy=needs_policy_changes(plan))
     if root == DRIVER_ROOT:
         yield f"# {DRIVER_ROOT} is where the Operator's driver container has the libraries. If your nodes have the"
         yield "# GPU driver in their image (driver.enabled=false), remove nvidiaDriverRoot."
@@ -89,19 +90,13 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
     yield words if release is None else f'{words} --values="$here/{DRIVER_VALUES}"'
 
 
-_POLICY: Final = (
-    "ClusterPolicy needs two changes, both at once, before the first wave: spec.driver.upgradePolicy.autoUpgrade: false, and in "
-    f"spec.driver.manager.env NODE_LABEL_FOR_GPU_POD_EVICTION={NVIDIA_LABEL}; the comments of this script say why"
-)
-
-
-def _operator_lines(operator: str, *, has_driver_manager: bool) -> Iterator[str]:
+def _operator_lines(operator: str, *, changes_policy: bool) -> Iterator[str]:
     """Yield the comments on a cluster of the GPU Operator; nodes with the GPU driver in their image have no driver manager."""
     yield comment(
         f"GPU Operator {operator}: ClusterPolicy and GPUCluster exclude each other, and a migration in"
     )
     yield "# place is not supported, so the driver's own chart is used."
-    if not has_driver_manager:
+    if not changes_policy:
         return
     yield "# Before you run this, change two things in ClusterPolicy, both at once:"
     yield "# - spec.driver.upgradePolicy.autoUpgrade: false, and keep it so until the last wave. Else the second change makes"
@@ -109,7 +104,7 @@ def _operator_lines(operator: str, *, has_driver_manager: bool) -> Iterator[str]
     yield "# - spec.driver.manager.env: the variable NODE_LABEL_FOR_GPU_POD_EVICTION with the value"
     yield f"#   {NVIDIA_LABEL}. With it the Operator's driver manager evicts the DRA driver"
     yield "#   before it replaces the GPU driver of a node."
-    yield f"echo {quoted(_POLICY)} >&2"
+    yield f"echo {quoted(POLICY_CHANGES)} >&2"
 
 
 def upgraded_release(plan: Plan) -> DriverRelease | None:

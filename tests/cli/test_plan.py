@@ -792,9 +792,10 @@ def test_the_operator_keeps_its_plugin_alone_from_switched_nodes(
     assert "NODE_LABEL_FOR_GPU_POD_EVICTION" in prepare
     # The two changes are a list: a reader took them for one, or in the other order.
     assert "\n# - spec.driver.upgradePolicy.autoUpgrade: false, and keep it so" in prepare
-    assert (
-        "\necho 'ClusterPolicy needs two changes, both at once, before the first wave: " in prepare
-    )
+    echoed = "change two things in ClusterPolicy before prepare.sh, both at once: "
+    assert f"\necho '{echoed}" in prepare
+    # Whoever reads the page alone meets it, too.
+    assert echoed in (tmp_path / "plan" / "README.md").read_text()
     assert " --set=nvidiaDriverRoot=/run/nvidia/driver " in prepare
 
 

@@ -90,7 +90,9 @@ def test_nothing_is_to_be_changed_for_a_driver_manager_that_no_node_has(
     planned(tmp_path, objects, "--gpu-operator", "v26.3.1")
 
     assert "GPU Operator v26.3.1: " in prepare(tmp_path)
-    assert ("NODE_LABEL_FOR_GPU_POD_EVICTION" in prepare(tmp_path)) is (place == CONTAINER)
+    changes = "NODE_LABEL_FOR_GPU_POD_EVICTION"
+    assert (changes in prepare(tmp_path)) is (place == CONTAINER)
+    assert (changes in (tmp_path / "plan" / "README.md").read_text()) is (place == CONTAINER)
 
 
 @pytest.mark.parametrize("is_switched", [False, True])

@@ -21,6 +21,7 @@ from migration.assessment.chart_names import CHART_MAPPINGS
 from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.cluster.node_devices import Source
 from migration.legacy.plugin_vendors import NVIDIA
+from migration.plan.drivers.operator_policy import POLICY_CHANGES, needs_policy_changes
 from migration.plan.drivers.vendors import hami_notes, is_koordlet
 from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.neighbours import exporter_notes, statement_note
@@ -164,6 +165,7 @@ def with_environment(
             notes=(
                 *wave.notes,
                 *(_mapping_notes(plan) if wave.wave == 1 else ()),
+                *((POLICY_CHANGES,) if wave.wave == 1 and needs_policy_changes(plan) else ()),
                 *_plugin_notes(wave, plan.plugin_label, plugins),
                 *environment_notes(plan, wave, objects, nodes_by_use),
                 *_quota_notes(wave, objects, vocabularies),
