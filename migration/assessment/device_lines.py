@@ -28,6 +28,7 @@ from migration.assessment.device_needs import (
     opted_in_workloads,
     running_pods,
 )
+from migration.assessment.line_workloads import LineTotal, LineWorkload, largest_of, total_of
 from migration.assessment.outcomes import (
     AssessedWorkload,
     Outcome,
@@ -177,83 +178,6 @@ def _with_conversions(
 # --- the comparison -------------------------------------------------------------------------------
 
 
-class _Member(NamedTuple):
-    """A workload with its pods.
-
-    Attributes:
-        today: The amounts of a pod that starts today.
-        charge: The amounts of a pod once it has moved.
-        now: The amounts of its pods that there are, as they count today.
-        later: The same, as they count once the plan is prepared.
-        running: The number of those that it keeps.
-        starting: The number of pods that it lacks or starts later, as far as quotas let it today.
-        surge: The number that its rollout starts before it ends one, if quotas have room for them today.
-        is_opted_in: Its next pods get claims by a label of today.
-        is_evicted: Some of its pods are on nodes that are still to be switched.
-    """
-
-    workload: AssessedWorkload
-    today: PodCharge
-    charge: PodCharge
-    now: Sequence[PodCharge]
-    later: Sequence[PodCharge]
-    running: int
-    starting: int
-    surge: int
-    is_opted_in: bool
-    is_evicted: bool
-
-    def on(self, account: Account, line: str, pods: int) -> Quantity:
-        """Return the amount of pods that counts on a line."""
-        return self.charge.on(account.quota, line) * pods
-
-    def running_on(self, account: Account, line: str) -> Quantity:
-        """Return the larger amount of its pods on a line, of those before and after their move."""
-        return max(self.on(account, line, self.running), self._kept_on(self.later, account, line))
-
-    def is_affected(self, account: Account, line: str, *, is_added: bool, is_early: bool) -> bool:
-        """Return True if a plan has more of its pods count on a line, or evicts pods that do.
-
-        Args:
-            account: The quota.
-            line: The line.
-            is_added: The plan adds the line.
-            is_early: The question is about its preparation alone, and a workload that is opted in.
-        """
-        is_concerned = self.is_opted_in if is_early else self.is_evicted or not self.is_opted_in
-        if not is_concerned or not self.on(account, line, self.running + self.starting):
-            return False
-        if is_added:
-            return True
-        amount_now = self._kept_on(self.now, account, line)
-        if is_early:
-            # A line that is too low without the plan is no reason not to prepare it.
-            is_dearer = self.today.on(account.quota, line) < self.charge.on(account.quota, line)
-            return is_dearer or amount_now < self._kept_on(self.later, account, line)
-        return (
-            bool(self.starting)
-            or self.is_evicted
-            or amount_now < self.on(account, line, self.running)
-        )
-
-    def _kept_on(self, charges: Iterable[PodCharge], account: Account, line: str) -> Quantity:
-        """Return the amount of as many of its pods as it keeps, of those with the most."""
-        amounts = sorted((charge.on(account.quota, line) for charge in charges), reverse=True)
-        return _sum(amounts[: self.running])
-
-
-class _Total(NamedTuple):
-    """The amounts that count on a line without pods to come.
-
-    Attributes:
-        used: Those of others than the workloads.
-        running: Those of the pods of workloads, before or after these have moved.
-    """
-
-    used: Quantity
-    running: Quantity
-
-
 class _Comparison:
     """The comparison of the lines of one namespace."""
 
@@ -293,9 +217,9 @@ class _Comparison:
             nodes: The nodes that are still to be switched.
             opted_in: Those whose next pods get claims by a label of today, as `Kind/namespace/name`.
         """
-        members: list[_Member] = []
+        members: list[LineWorkload] = []
         starts: list[tuple[PodCharge, int]] = []
-        reasons: list[tuple[_Member, str]] = []
+        reasons: list[tuple[LineWorkload, str]] = []
         for workload in workloads:
             is_opted_in = workload.key.reference in opted_in
             member, coming = self.member(workload, nodes, is_opted_in=is_opted_in)
@@ -304,6 +228,7 @@ class _Comparison:
                 starts.append((coming.charge, member.starting))
             if coming.reason:
                 reasons.append((member, coming.reason))
+        members = self._with_todays_surges(members, starts)
         totals = self.totals(members)
         not_started = {
             reference: (_STARTS_NO_MORE if member.running else _NOT_STARTED).format(
@@ -322,7 +247,7 @@ class _Comparison:
 
     def member(
         self, workload: AssessedWorkload, nodes: Collection[str], *, is_opted_in: bool
-    ) -> tuple[_Member, PodsToCome]:
+    ) -> tuple[LineWorkload, PodsToCome]:
         """Return a workload with its pods, and those that it starts today.
 
         Args:
@@ -338,8 +263,7 @@ class _Comparison:
         coming = self._today.pods_to_come(
             workload, running, is_opted_in=is_opted_in, is_rejected=is_rejected
         )
-        surge = surge_of(workload)
-        member = _Member(
+        member = LineWorkload(
             workload=workload,
             today=coming.charge,
             charge=charge,
@@ -347,7 +271,7 @@ class _Comparison:
             later=self._objects.charges(names, self._later),
             running=running,
             starting=0 if coming.reason else coming.number,
-            surge=0 if surge and self._today.excess([(coming.charge, surge)]) else surge,
+            surge=surge_of(workload),
             is_opted_in=is_opted_in,
             is_evicted=any(pods[name].spec.node_name in nodes for name in names),
         )
@@ -362,16 +286,28 @@ class _Comparison:
             for line in account.hard
         )
 
-    def totals(self, members: Iterable[_Member]) -> Mapping[tuple[str, str], _Total]:
+    def _with_todays_surges(
+        self, members: Iterable[LineWorkload], todays_starts: Sequence[tuple[PodCharge, int]]
+    ) -> list[LineWorkload]:
+        """Return members without the surges that quotas have no room for today, beside the pods to come."""
+        beside = () if self._today.excess(todays_starts) else todays_starts
+        return [
+            member._replace(surge=0)
+            if member.surge and self._today.excess([*beside, (member.today, member.surge)])
+            else member
+            for member in members
+        ]
+
+    def totals(self, members: Iterable[LineWorkload]) -> Mapping[tuple[str, str], LineTotal]:
         """Return quota and line of the plan to the amounts that count on it without pods to come."""
         own = tuple(members)
         moving = frozenset(name for member in own for name in member.workload.members)
         names = (self._objects.pods.keys() | self._objects.claims_of.keys()) - moving
         others = [*self._objects.charges(names, self._later), self._objects.unowned(self._later)]
         return {
-            (account.reference, line): _Total(
+            (account.reference, line): LineTotal(
                 used=sum_on(others, account, line),
-                running=_sum(member.running_on(account, line) for member in own),
+                running=total_of(member.running_on(account, line) for member in own),
             )
             for account in self._after
             for line in account.hard
@@ -379,8 +315,8 @@ class _Comparison:
 
     def shortages(
         self,
-        members: Sequence[_Member],
-        totals: Mapping[tuple[str, str], _Total],
+        members: Sequence[LineWorkload],
+        totals: Mapping[tuple[str, str], LineTotal],
         todays_starts: Sequence[tuple[PodCharge, int]],
     ) -> Iterator[ClaimShortage]:
         """Yield the lines that are too low for the workloads that the plan has count on them.
@@ -394,9 +330,9 @@ class _Comparison:
             todays_starts: The amounts of the pods to come if they start today, each with their number.
         """
         # Those that never run at once today do not have to later.
-        join: Callable[[Iterable[Quantity]], Quantity] = _sum
+        join: Callable[[Iterable[Quantity]], Quantity] = total_of
         if self._today.excess(todays_starts):
-            join = _largest
+            join = largest_of
         todays_lines = {
             (account.reference, line) for account in self._today.accounts for line in account.hard
         }
@@ -406,7 +342,7 @@ class _Comparison:
                 starting = join(member.on(account, line, member.starting) for member in members)
                 needed = total.running + starting
                 # Rollouts come one after the other.
-                surge = _largest(member.on(account, line, member.surge) for member in members)
+                surge = largest_of(member.on(account, line, member.surge) for member in members)
                 if total.used + needed + surge <= hard:
                     continue
                 is_added = (account.reference, line) not in todays_lines
@@ -439,7 +375,7 @@ class _Comparison:
                             is_early=is_early,
                         )
 
-    def has_room(self, member: _Member, totals: Mapping[tuple[str, str], _Total]) -> bool:
+    def has_room(self, member: LineWorkload, totals: Mapping[tuple[str, str], LineTotal]) -> bool:
         """Return True if the lines of the plan have room for one more pod of a workload."""
         return all(
             total.used + total.running + amount <= hard
@@ -488,11 +424,3 @@ def find_device_lines(cluster: AssessedCluster, question: LinesQuestion) -> Devi
             name: reason for lines in by_namespace for name, reason in lines.not_started.items()
         },
     )
-
-
-def _sum(amounts: Iterable[Quantity]) -> Quantity:
-    return sum(amounts, ZERO)
-
-
-def _largest(amounts: Iterable[Quantity]) -> Quantity:
-    return max(amounts, default=ZERO)

@@ -544,6 +544,18 @@ def test_a_rollout_that_has_no_room_today_either_is_not_noted(tmp_path: Path) ->
     assert not [note for wave in plan["waves"] for note in wave["notes"] if "rollouts of" in note]
 
 
+@pytest.mark.parametrize(("limits", "node"), [(WHOLE, "gpu-0"), (SHARE, "hami-0")])
+def test_a_rollout_that_has_no_room_today_beside_pods_to_come_is_not_noted(
+    tmp_path: Path, limits: Mapping[str, str], node: str
+) -> None:
+    """Today rollouts were tried alone, and later beside a suspended Job: the plan asked for one device more."""
+    own = [*workload("web", limits, [node] * 2), *suspended_job(limits)]
+
+    plan = planned(tmp_path, [*nodes(), namespace("team"), *own, quota({KEY: "3"})])
+
+    assert not [note for wave in plan["waves"] for note in wave["notes"] if "rollouts of" in note]
+
+
 def test_a_new_line_has_room_for_a_rollout_where_the_amount_is_enough(tmp_path: Path) -> None:
     """The rest went to the class that was used most."""
     running = stateful_set("run", {GPU: "4"}, ["gpu-0"])

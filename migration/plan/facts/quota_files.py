@@ -176,12 +176,19 @@ def early_rollouts(shortages: Iterable[ClaimShortage]) -> tuple[str, ...]:
         shortages: The lines that are too low for pods that are opted in already, because of the plan.
     """
     return tuple(
-        f"once prepare.sh and the first wave have changed what counts on a line, rollouts of {join_names([*map(reference_text, rollouts)])} "
-        "start a pod before one ends (maxUnavailable is 0), and it "
-        f"{'would be rejected' if entry.rejects_pods else 'would wait for its claim'}: {entry.text}: {entry.fix}, or set maxUnavailable: 1"
+        f"once prepare.sh and the first wave have changed what counts on a line, {_rollouts_text(rollouts, entry)}"
         for entry in shortages
         if not entry.stops_pods
         and (rollouts := [name for name in entry.rollouts if name in entry.workloads])
+    )
+
+
+def _rollouts_text(rollouts: Iterable[str], shortage: ClaimShortage) -> str:
+    """Return the reason against a rollout, and the ways on."""
+    effect = "would be rejected" if shortage.rejects_pods else "would wait for its claim"
+    return (
+        f"rollouts of {join_names([*map(reference_text, rollouts)])} start a pod before one ends (maxUnavailable is 0), "
+        f"and it {effect}: {shortage.text}: {shortage.fix}, or set maxUnavailable: 1"
     )
 
 
@@ -333,8 +340,7 @@ def with_uncreated_surge(wave: Wave, shortages: Iterable[ClaimShortage]) -> Wave
     """
     names = {entry.object for entry in wave.workloads}
     notes = tuple(
-        f"once all have claims, rollouts of {join_names([*map(reference_text, rollouts)])} start a pod before one ends "
-        f"(maxUnavailable is 0), and it would wait for its claim: {entry.text}: {entry.fix}, or set maxUnavailable: 1"
+        f"{'' if entry.is_native else 'once all have claims, '}{_rollouts_text(rollouts, entry)}"
         for entry in shortages
         if not entry.stops_pods and (rollouts := [name for name in entry.rollouts if name in names])
     )
