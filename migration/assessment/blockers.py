@@ -52,7 +52,8 @@ STOP_SHARING: Final = (
 FIX: Final = (
     f"{STOP_SHARING}; or plan with {TIME_SLICING} {WHOLE}, if each pod may get a whole one; or leave the pods with the device "
     "plugin, which needs a name of its own for the parts: renameByDefault in NVIDIA's configuration, pods that request the new "
-    f"name, such as {SHARED}, and that name in translation.keep of the settings"
+    f"name, such as {SHARED}, and in quotas; the nodes' product loses -SHARED then, for pods that select it; and that name in "
+    "translation.keep of the settings"
 )
 _SIMULATE: Final = "drawbridge simulate tells why for each"
 _PUBLISH: Final = (

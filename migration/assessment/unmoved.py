@@ -30,6 +30,9 @@ from migration.legacy.kept_names import NamesInUse
 _BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ, Code.OPTED_OUT})
 _NOT_KNOWN: Final = "whether it would find some on another node is not known"
 _SOLVE: Final = "solve what assess reports of it, wait for it to end, or move it by hand"
+_SOLVE_SERVICE: Final = "solve what assess reports of it, or move it by hand"
+_SERVICES: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
+"""Kinds whose pods do not end by themselves."""
 _KEEP: Final = "leave {} with its device plugin by translation.keep of the settings"
 _UNSERVED: Final = "{}; with claims no node would serve them: none would have devices of {}"
 _PUBLISH: Final = "have a driver publish devices of that class first; then {}"
@@ -103,7 +106,8 @@ def _kept_places(
 def _solving(workload: AssessedWorkload) -> str:
     """Return the fix for a workload with pods that would be rejected; names without a translation may stay beside others."""
     names = dict.fromkeys(untranslated_names(workload.findings)) if workload.keys else {}
-    return f"{_KEEP.format(join_names(list(names)))}, or {_SOLVE}" if names else _SOLVE
+    solve = _SOLVE_SERVICE if workload.key.kind in _SERVICES else _SOLVE
+    return f"{_KEEP.format(join_names(list(names)))}, or {solve}" if names else solve
 
 
 def check_kept_names(names_in_use: Mapping[str, NamesInUse]) -> Iterator[Blocker]:
