@@ -139,7 +139,7 @@ def _count_fix(names: Iterable[str], *, has_selectors: bool) -> str:
     """
     fix = f"count {', '.join(map(devices_of_class, names)) or 'claims'} in a ResourceQuota instead"
     if has_selectors:
-        fix += ", which counts devices of all sizes, or create a DeviceClass that maps the resource name"
+        fix += ", which counts devices of all sizes, or create a DeviceClass for each size that maps its resource name"
     return fix
 
 
