@@ -118,6 +118,7 @@ def take_backs_of(
 
     A claim that is allocated already stays so: the group does not give what it did not take. What is left of an
     earlier attempt it took: while these pods use the claim nobody else takes it back, also if they write nothing.
+    The pods of that attempt keep their own: they may be bound meanwhile, by a commit beside this one.
 
     Args:
         claims: The claims before they are written.
@@ -141,21 +142,19 @@ def take_backs_of(
             or not writes.is_reserved_for(claim, pod.entry.uid)
         )
         if joining:
-            take_back = TakeBack(name=name, uid=uid, pods=joining, deallocate=not is_allocated)
-            take_backs.append(_joined(before, take_back))
+            is_ours = not is_allocated or (before is not None and before.deallocate)
+            take_backs.append(TakeBack(name=name, uid=uid, pods=joining, deallocate=is_ours))
     return tuple(take_backs)
 
 
-def _joined(before: TakeBack | None, after: TakeBack) -> TakeBack:
-    """Return the writes to take back of a new attempt, with those left of the one before.
-
-    Args:
-        before: Whether it deallocates counts: the new attempt found the claim as this one had left it.
-    """
+def joined(before: TakeBack | None, after: TakeBack) -> TakeBack:
+    """Return the writes to take back of two attempts at one claim; `before` is None without an earlier one."""
     if before is None:
         return after
     pods = {pod.pod_uid: pod for pod in (*before.pods, *after.pods)}
-    return replace(before, pods=tuple(pods.values()))
+    return replace(
+        after, pods=tuple(pods.values()), deallocate=before.deallocate or after.deallocate
+    )
 
 
 def split(take_back: TakeBack, uids: Collection[str]) -> tuple[TakeBack | None, TakeBack | None]:

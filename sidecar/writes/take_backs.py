@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from kube.logs import get_logger
-from sidecar.commit.group_steps import TakeBack, split
+from sidecar.commit.group_steps import TakeBack, joined, split
 from sidecar.writes.binder import Binder
 
 log = get_logger()
@@ -32,22 +32,25 @@ class TakeBacks:
     def drop(self, uids: Collection[str]) -> None:
         """Leave their claims to pods that are bound, or may be."""
         for take_back in tuple(self.pending.values()):
-            _, of_others = split(take_back, uids)
-            if of_others is None:
-                del self.pending[take_back.uid]
-            else:
-                self.pending[take_back.uid] = of_others
+            self._leave(take_back, uids)
+
+    def _leave(self, pending: TakeBack, uids: Collection[str]) -> None:
+        """Have the pods of a pending one no more to be taken out."""
+        _, of_others = split(pending, uids)
+        if of_others is None:
+            del self.pending[pending.uid]
+        else:
+            self.pending[pending.uid] = of_others
 
     def add(self, take_backs: Iterable[TakeBack]) -> None:
-        """Have claims taken back later."""
-        self.pending.update({take_back.uid: take_back for take_back in take_backs})
+        """Have claims taken back later, beside what is pending of other attempts."""
+        for take_back in take_backs:
+            self.pending[take_back.uid] = joined(self.pending.get(take_back.uid), take_back)
 
     async def make(self, take_backs: Collection[TakeBack]) -> None:
         """Take claims back, together."""
         self.add(take_backs)
-        async with asyncio.TaskGroup() as group:
-            for take_back in take_backs:
-                group.create_task(self._make(take_back))
+        await self._make_all(take_backs)
 
     async def make_pending(self, active: Collection[str]) -> None:
         """Repeat failed attempts to take back writes.
@@ -55,7 +58,7 @@ class TakeBacks:
         Args:
             active: UIDs of the pods that are tried again: their commit writes these claims, or takes them back.
         """
-        await self.make(
+        await self._make_all(
             [
                 take_back
                 for take_back in self.pending.values()
@@ -63,8 +66,15 @@ class TakeBacks:
             ]
         )
 
+    async def _make_all(self, take_backs: Iterable[TakeBack]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for take_back in take_backs:
+                group.create_task(self._make(take_back))
+
     async def _make(self, take_back: TakeBack) -> None:
+        pending = self.pending.get(take_back.uid)
         is_done = await self._binder.take_back(take_back, lambda: self._find_used(take_back))
-        if is_done and self.pending.get(take_back.uid) is take_back:
-            del self.pending[take_back.uid]
+        # What has changed meanwhile is looked at again.
+        if is_done and pending is not None and self.pending.get(take_back.uid) is pending:
+            self._leave(pending, {pod.pod_uid for pod in take_back.pods})
             log.info("claim.taken_back", claim="/".join(take_back.name), pods=len(take_back.pods))

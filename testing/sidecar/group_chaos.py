@@ -82,6 +82,7 @@ class Fault(StrEnum):
     DELETED_COUNTS = "deleted-counts"
     LOST_NODE = "lost-node"
     HASTY_GIVE_UP = "hasty-give-up"
+    LAST_ATTEMPT_ONLY = "last-attempt-only"
 
 
 class Running:
@@ -617,11 +618,12 @@ class GroupWorld(World[GroupProcess]):
             return
         process.barriers[gang.name] = group_barrier.let_go(barrier, remaining)
         del process.commits[gang.name]
-        for uid, take_back in (process.take_backs | commit.take_backs).items():
-            process.take_backs.pop(uid, None)
+        for take_back in tuple(process.take_backs.values()):
+            self._leave(process, take_back, remaining)
+        for take_back in commit.take_backs.values():
             _, not_let_go = group_steps.split(take_back, remaining)
             if not_let_go is not None:
-                process.take_backs[uid] = not_let_go
+                self._take_back_later(process, not_let_go)
         if remaining:
             self.trace.append(f"         {process.name} lets {', '.join(sorted(remaining))} go")
             needed = min(commit.min_count, process.minimums[gang.name])
@@ -636,13 +638,29 @@ class GroupWorld(World[GroupProcess]):
                 return
             if self._take_back(process, take_back):
                 del commit.take_backs[take_back.uid]
-                process.take_backs.pop(take_back.uid, None)
+                if take_back.uid in process.take_backs:
+                    uids = {pod.pod_uid for pod in take_back.pods}
+                    self._leave(process, process.take_backs[take_back.uid], uids)
             elif take_back.uid in process.busy:
                 return
             else:
-                process.take_backs[take_back.uid] = commit.take_backs.pop(take_back.uid)
+                self._take_back_later(process, commit.take_backs.pop(take_back.uid))
         del process.commits[gang.name]
         self._forget(process, gang, commit.pods & process.barriers[gang.name].committing)
+
+    def _take_back_later(self, process: GroupProcess, take_back: TakeBack) -> None:
+        before = process.take_backs.get(take_back.uid)
+        if self._planted is Fault.LAST_ATTEMPT_ONLY:
+            before = None
+        process.take_backs[take_back.uid] = group_steps.joined(before, take_back)
+
+    def _leave(self, process: GroupProcess, take_back: TakeBack, uids: Collection[str]) -> None:
+        """Have the pods of a pending one no more to be taken out."""
+        _, of_others = group_steps.split(take_back, uids)
+        if of_others is None:
+            del process.take_backs[take_back.uid]
+        else:
+            process.take_backs[take_back.uid] = of_others
 
     def _take_back(self, process: GroupProcess, take_back: TakeBack) -> bool:
         """Make the next write that takes a claim back; return True if nothing is left to do."""

@@ -19,6 +19,7 @@ from sidecar.commit.group_steps import (
     MemberClaims,
     TakeBack,
     incomplete_commit,
+    joined,
     next_take_back_step,
     rejections_of,
     split,
@@ -177,17 +178,26 @@ def test_take_backs_of(name: str, claims: list[ResourceClaim], want: list[TakeBa
     assert list(take_backs_of(members, by_name(*claims), {})) == want, name
 
 
-def test_what_is_left_of_an_attempt_is_joined_with_the_next() -> None:
+def test_what_an_earlier_attempt_took_is_taken_back_by_the_next() -> None:
     members = [member("a", "x"), member("b", "x")]
     pending = {"x": taken("x", "a", "gone")}
 
     for written in (claim("x"), claim("x", "a"), claim("x", "a", "z")):
         (take_back,) = take_backs_of(members, by_name(written), pending)
-        assert take_back == taken("x", "a", "gone", "b"), written
+        assert take_back == taken("x", "a", "b"), written
 
     pending = {"x": taken("x", "a", deallocate=False)}
     (take_back,) = take_backs_of(members, by_name(claim("x", "a", "b")), pending)
     assert take_back == taken("x", "a", deallocate=False), "b was in it before"
+
+
+def test_what_is_left_of_attempts_is_joined() -> None:
+    """The second attempt at a shared claim took the place of the first, whose pod stayed in the claim for ever."""
+    first, second = taken("x", "a", deallocate=False), taken("x", "b")
+
+    assert joined(first, second) == taken("x", "a", "b")
+    assert joined(second, first) == taken("x", "b", "a")
+    assert joined(None, first) == first
 
 
 def test_a_claim_of_a_group_is_taken_back_by_those_who_came_later() -> None:
@@ -199,7 +209,7 @@ def test_a_claim_of_a_group_is_taken_back_by_those_who_came_later() -> None:
         [GroupPod("new", NODE, (shared,))], by_name(claim("x", GROUP.uid)), {"x": gone}
     )
 
-    assert take_backs == (replace(gone, pods=(*gone.pods, Consumer("new", GROUP))),)
+    assert take_backs == (replace(gone, pods=(Consumer("new", GROUP),)),)
 
 
 def test_pods_that_are_bound_keep_their_part() -> None:
