@@ -19,6 +19,8 @@ _LEADER_WORKER_SET: Final = "leaderworkerset.sigs.k8s.io/name"
 """The label of pods of a LeaderWorkerSet, whose controller is a StatefulSet."""
 _OTHERS: Final = "its {} may start its other pods anew, too, and their work with them"
 _RAY_CLUSTERS: Final = ("ray.io", "RayCluster")
+CREATED_KINDS: Final = (f"{_RAY_CLUSTERS[1]}.{_RAY_CLUSTERS[0]}",)
+"""The kinds, as of a snapshot, with objects whose own controllers decide on the pods of a group."""
 _HUB_USER: Final = "hub.jupyter.org/username"
 """The annotation of a server with the user of JupyterHub that it was made for."""
 _HUB_COMPONENTS: Final = ("component", "app.kubernetes.io/component")

@@ -54,6 +54,7 @@ from kube.errors import ConfigError, KubeError
 from migration.assessment.assumed import kept_device_keys, whole_device_keys
 from migration.assessment.doubled import DoubledNodes
 from migration.cluster.node_devices import with_renamed
+from migration.cluster.work_groups import CREATED_KINDS
 from migration.plan.checks.before import check_budgets, check_work
 from migration.plan.checks.checks import (
     Check,
@@ -84,12 +85,12 @@ SETTLE_S: Final = 10
 NEEDED: Final = frozenset({"resourceclaims", "resourceslices", "pods", "nodes"})
 """Resources without which nothing can be said about allocations, and about nodes of two systems."""
 
-
 NODE_KINDS: Final = ("Node", "ResourceSlice", "DeviceTranslationProfile")
 """The kinds that a check of one node reads; a large cluster has many more objects."""
 _VOLUME_KINDS: Final = ("PersistentVolumeClaim", "PersistentVolume")
 BUDGET_KINDS: Final = ("Node", "Pod", "PodDisruptionBudget", *_VOLUME_KINDS)
-WORK_KINDS: Final = ("Node", "Pod", "Job", *_VOLUME_KINDS)
+WORK_KINDS: Final = ("Node", "Pod", "Job", *CREATED_KINDS, *_VOLUME_KINDS)
+_DRAIN_KINDS: Final = (*KINDS, *CREATED_KINDS)
 FIRST_POLL_S: Final = 0.5
 POLL_S: Final = 5.0
 """The most seconds between two looks at a cluster; each pause is twice as long as the one before."""
@@ -360,7 +361,7 @@ def _ask_wave(wave: str | None, *, before: bool) -> Question | None:
     is_last = not before and planned.wave == plan.waves[-1].wave
     return Question(
         # Objects of other projects are read for those to be started then alone.
-        ALL_KINDS if is_last and plan.stopped_workloads else KINDS,
+        ALL_KINDS if is_last and plan.stopped_workloads else _DRAIN_KINDS if before else KINDS,
         partial(_check_planned, plan, planned, before=before),
         waves if before else (planned,),
     )
@@ -377,7 +378,7 @@ def _ask_planned_pods(wave: str, name: str) -> Question:
     if node is None:
         raise ConfigError(f"wave {planned.wave} of the plan has no node {name}")
     return Question(
-        KINDS,
+        _DRAIN_KINDS,
         lambda documents, _: check_planned_pods(
             plan,
             node,
