@@ -16,6 +16,7 @@ from testing.documents import device_class, namespace, node, resource_quota
 from testing.migration import GPU, SHARE, hami_node, plugin_node, resource_slice, workload
 from testing.plan import (
     Objects,
+    changes,
     checks_before,
     failed_before,
     held_objects,
@@ -278,6 +279,26 @@ def test_the_page_names_the_nodes_of_a_class_with_another_name_than_its_driver(
 
     assert {small: "mig.nvidia.com"} == plan["mappedClasses"]
     assert "nodes of its driver (mig-2);" in lasting(tmp_path, "mig.nvidia.com")
+
+
+def test_a_class_of_a_chart_with_another_name_than_its_driver_is_in_no_repository(
+    tmp_path: Path,
+) -> None:
+    """`prepare.sh` installed the chart, and waited an hour for a repository that has no such class."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {native: mapped}\n")
+    small = "nvidia.com/mig-1g.10gb"
+    nodes = [node(f"mig-{number}", {small: "4"}, {}, {}) for number in range(3)]
+    pods = [namespace("team"), *workload("web", {small: "1"}, ["mig-0"])]
+
+    plan = planned(tmp_path, [*nodes, *pods], "--settings", settings, "--format", "kustomize")
+
+    assert {small: "mig.nvidia.com"} == plan["mappedClasses"]
+    text = prepare(tmp_path)
+    assert "kubectl wait deviceclass" not in text
+    assert ["deviceclass/mig.nvidia.com"] == [name for name, _ in changes(text)]
+    patches = tmp_path / "plan" / "kustomize" / "prepare"
+    assert not (patches / "deviceclass.mig.nvidia.com.yaml").exists()
 
 
 def test_the_page_names_the_nodes_of_a_driver_that_no_wave_needs(tmp_path: Path) -> None:

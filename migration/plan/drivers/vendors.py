@@ -29,6 +29,8 @@ KOORDLET: Final = "koordlet"
 COMPANIONS: Final = {NVIDIA: ("compute-domain.nvidia.com",)}
 """DRA driver to those that run in the same pods, and leave a node with it. Source: kubernetes-sigs/dra-driver-nvidia-gpu
 deployments/helm."""
+CHART_CLASSES: Final = {f"mig.gpu.{GROUP}": f"gpu.{GROUP}", "mig.nvidia.com": NVIDIA}
+"""DeviceClass that comes with a driver to the driver, where its name is another one. Source: as above; manifests/driver."""
 _UNMAP_PATCH: Final = '[{"op": "remove", "path": "/spec/extendedResourceName"}]'
 NVIDIA_LABEL: Final = "nvidia.com/dra-kubelet-plugin"
 DRIVER_LABEL: Final = f"{GROUP}/dra-driver"

@@ -22,7 +22,7 @@ from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.cluster.node_devices import Source
 from migration.legacy.plugin_vendors import NVIDIA
 from migration.plan.drivers.operator_policy import POLICY_CHANGES, needs_policy_changes
-from migration.plan.drivers.vendors import hami_notes, is_koordlet
+from migration.plan.drivers.vendors import CHART_CLASSES, hami_notes, is_koordlet
 from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.neighbours import exporter_notes, statement_note
 from migration.plan.facts.node_autoscalers import autoscaler_notes
@@ -127,7 +127,7 @@ def in_repository(plan: Plan, kind: str, namespace: str, name: str) -> bool:
     managers = plan.managed
     if not REVERTING.isdisjoint(managers.values()):
         return managers.get(f"{kind}/{namespace}/{name}") in REVERTING
-    return not (kind == "DeviceClass" and _is_installed(plan, driver=name))
+    return not (kind == "DeviceClass" and _is_installed(plan, CHART_CLASSES.get(name, name)))
 
 
 def _is_installed(plan: Plan, driver: str) -> bool:
