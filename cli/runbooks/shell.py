@@ -349,6 +349,20 @@ check_budgets() {
   trap 'stopped; exit 130' INT
 }
 
+# Delete the pods of the cordoned node $1 that nothing creates again, if `evicting` says so: its drain stops at them. That a
+# person has decided is not known any more when that step is run alone.
+delete_bare_pods() {
+  local pods namespace name owner running='status.phase!=Succeeded,status.phase!=Failed'
+  if [ -z "$evicting" ]; then return; fi
+  pods="$(kubectl get pods --all-namespaces "--field-selector=spec.nodeName=$1,$running" \
+    "--output=go-template={{range .items}}{{.metadata.namespace}} {{.metadata.name}}$owner_text{{\"\\n\"}}{{end}}")"
+  while read -r namespace name owner; do
+    if [ -z "$name" ] || [ -n "$owner" ]; then continue; fi
+    kubectl delete pods "--namespace=$namespace" "--field-selector=metadata.name=$name,spec.nodeName=$1" \
+      --timeout=10m </dev/null
+  done <<<"$pods"
+}
+
 # Stop since the command before has named pods of the cordoned node $1 that the plan does not have. All arguments are nodes
 # that are uncordoned.
 stop_at_unplanned() {

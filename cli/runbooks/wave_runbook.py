@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from cli.runbooks.daemon_set_runbook import (
-    DELETE_TIMEOUT,
     delete_daemon_pods,
     later_rollbacks,
     leaving_drivers,
@@ -90,8 +89,7 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
                 wave.nodes[number:],
                 "# At once with later nodes, so that no pod moves to one that is drained next; all were simulated.",
                 verify,
-            ),
-            *_bare_pod_lines(waiting),
+            )
         ]
         drain = [
             *_drain_lines(node),
@@ -347,21 +345,7 @@ def _wait_lines(
         yield f'  {verify} --wave "$here" {question} ||'
         yield f"  stop_at_unplanned {command(*names)}"
     yield command("check_budgets", *names)
-
-
-def _bare_pod_lines(waiting: Iterable[PlannedWork]) -> Iterator[str]:
-    """Yield the commands that delete pods that a drain stops at, after a choice not to wait for them."""
-    bare = [work for work in waiting if not work.owner]
-    if bare:
-        yield "# A drain stops at pods that nothing creates again. By now their names may have pods on other nodes."
-    for work in bare:
-        _, namespace, name = work.pod.split("/", 2)
-        selector = f"metadata.name={name},spec.nodeName={work.node}"
-        words = (
-            *("kubectl", "delete", "pods", f"--namespace={namespace}"),
-            *(f"--field-selector={selector}", f"--timeout={DELETE_TIMEOUT}"),
-        )
-        yield f'if [ -n "$evicting" ]; then {command(*words)}; fi'
+    yield command("delete_bare_pods", first)
 
 
 def _drain_lines(node: PlannedNode) -> Iterator[str]:

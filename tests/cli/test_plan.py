@@ -617,13 +617,14 @@ def test_a_switch_drains_labels_waits_and_opts_in(tmp_path: Path) -> None:
 
     expected = f"hami-core-gpu.project-hami.io=2 --resource={GPU}"
     begin = switch.index("kubectl cordon hami-1")
-    assert switch[begin : begin + 12] == [
+    assert switch[begin : begin + 13] == [
         "kubectl cordon hami-1",
         "finish_work hami-1",
         "evicts hami-1 ||",
         'drawbridge verify --live --wave "$here" --node=hami-1 --before ||',
         "stop_at_unplanned hami-1",
         "check_budgets hami-1",
+        "delete_bare_pods hami-1",
         "kubectl drain hami-1 --ignore-daemonsets --delete-emptydir-data --timeout=30m",
         f"note_handshake hami-1 {GPU}",
         f"kubectl label node hami-1 --overwrite {HAMI_DRIVER} gpu=off",

@@ -69,7 +69,7 @@ def test_a_server_is_asked_about_and_deleted_only_where_a_person_says_so(tmp_pat
     assert ("failed", True) == (check["state"], STOP in check["message"])
     switch = script(tmp_path, "switch", len(plan["waves"]))
     assert "# Asks about pod team/lab-0 of nothing that creates it again" in switch
-    assert "--field-selector=metadata.name=lab-0,spec.nodeName=gpu-0" in switch
+    assert "  delete_bare_pods gpu-0\n" in switch
 
 
 @pytest.mark.parametrize("restart", ["OnFailure", "Always"])

@@ -335,7 +335,12 @@ def test_a_snapshot_has_of_volumes_what_a_plan_reads() -> None:
 # --- the scripts ----------------------------------------------------------------------------------
 
 
-QUESTIONS: Final = ("current-context", "spec.unschedulable", "get node/")
+QUESTIONS: Final = (
+    "current-context",
+    "spec.unschedulable",
+    "get node/",
+    "get pods --all-namespaces",
+)
 """Parts of calls of kubectl that change nothing."""
 
 
@@ -347,11 +352,14 @@ class Runbook:
     ) -> None:
         planned(tmp_path, objects or job("gpu-1"), "--wave-nodes", 2)
         self.calls = tmp_path / "calls"
-        self.script = tmp_path / "plan" / "wave-2" / "switch.sh"
+        self.folder = tmp_path / "plan" / "wave-2"
         self.bin = tmp_path / "bin"
         self.bin.mkdir()
         (tmp_path / "answers").write_text("".join(f"{answer}\n" for answer in answers))
-        self._write("kubectl", 'case "$*" in *"get node/"*) echo "$2" ;; esac\n')
+        self.pods = tmp_path / "pods"
+        self.pods.touch()
+        pods = f'*"get pods --all-namespaces --field-selector=spec.nodeName=gpu-1,"*) cat {self.pods} ;;'
+        self._write("kubectl", f'case "$*" in *"get node/"*) echo "$2" ;; {pods} esac\n')
         self._write("helm", "")
         # Each question about work is answered by the next line; later ones find no work.
         self._write(
@@ -367,12 +375,15 @@ class Runbook:
         (self.bin / program).write_text(text)
         (self.bin / program).chmod(0o755)
 
-    def run(self, *arguments: str, typed: str | None = None) -> tuple[int, str]:
+    def run(
+        self, *arguments: str, typed: str | None = None, name: str = "switch"
+    ) -> tuple[int, str]:
         """Return the status and the output; typed text comes from a terminal."""
+        script = self.folder / f"{name}.sh"
         environment = {"PATH": f"{self.bin}:{os.environ['PATH']}"}
         if typed is None:
             ran = subprocess.run(
-                [self.script, *arguments],
+                [script, *arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -383,7 +394,7 @@ class Runbook:
         terminal, end = pty.openpty()
         os.write(terminal, typed.encode())
         ran = subprocess.run(
-            [self.script, *arguments],
+            [script, *arguments],
             env=environment,
             stdin=end,
             capture_output=True,
@@ -743,6 +754,7 @@ def test_a_group_of_jobs_may_fail_as_well(tmp_path: Path) -> None:
     assert "its JobSet may fail or start its other pods anew, too" in checks[0]
 
 
+@pytest.mark.parametrize("name", ["switch", "rollback"])
 @pytest.mark.parametrize(
     ("arguments", "typed", "deleted"),
     [
@@ -754,23 +766,24 @@ def test_a_group_of_jobs_may_fail_as_well(tmp_path: Path) -> None:
     ],
 )
 def test_a_drain_stops_at_a_bare_pod_unless_somebody_has_it_evicted(
-    tmp_path: Path, arguments: list[str], typed: str | None, *, deleted: bool
+    tmp_path: Path, arguments: list[str], typed: str | None, name: str, *, deleted: bool
 ) -> None:
     """kubectl drain refuses a pod without a controller, so the choice to evict it ended with an error.
 
-    Its user may have created it again since the plan, and by its name alone it was deleted on any other node, too.
+    Its user may have created it since the plan, and a way back finds others. By its name alone it was deleted on any other
+    node, too.
     """
-    (_, pod) = job("gpu-1")
-    del pod["metadata"]["ownerReferences"]
-    runbook = Runbook(tmp_path, [1 if not arguments or typed else 0], [pod])
+    runbook = Runbook(tmp_path, [1 if not arguments or typed else 0])
+    runbook.pods.write_text("team own-0\nteam web-0 ReplicaSet/web\nteam odd-0 a b/c\nhub lab-0\n")
 
-    runbook.run(*arguments, typed=typed)
+    runbook.run(*arguments, typed=typed, name=name)
 
-    delete = (
-        "kubectl delete pods --namespace=team "
-        "--field-selector=metadata.name=train-0,spec.nodeName=gpu-1 --timeout=10m"
-    )
-    assert ([delete] if deleted else []) == runbook.lines("kubectl delete")
+    pods = [("team", "own-0"), ("hub", "lab-0")] if deleted else []
+    assert [
+        f"kubectl delete pods --namespace={namespace} "
+        f"--field-selector=metadata.name={pod},spec.nodeName=gpu-1 --timeout=10m"
+        for namespace, pod in pods
+    ] == runbook.lines("kubectl delete")
 
 
 def bare_share(restart: str) -> list[dict[str, Any]]:
