@@ -11,7 +11,7 @@ from testing.command import drawbridge
 from testing.documents import api_object, namespace
 from testing.fake_api_server import FakeApiServer
 from testing.kubeconfig import kubeconfig_of
-from testing.migration import SHARE, hami_node, workload
+from testing.migration import SHARE, WHOLE, hami_node, plugin_node, workload
 from testing.plan import Objects, call, checks_after, document, held_objects, planned
 
 KEYS: Final = ", ".join(sorted(SHARE))
@@ -127,6 +127,12 @@ def with_pod(*, claims: bool) -> Objects:
     return [ray_cluster(), below("RayCluster", "ray.io/v1", "later", pod)]
 
 
+def with_head(*more: Mapping[str, Any]) -> Objects:
+    """A RayCluster with a head that requests no devices, and other pods."""
+    _, head = workload("head", {"cpu": "1"}, ["hami-0"], namespace="ml")
+    return [ray_cluster(), below("RayCluster", "ray.io/v1", "later", head), *more]
+
+
 def of_an_ended_job() -> Objects:
     spec = {"rayClusterSpec": ray_cluster()["spec"]}
     job = api_object("RayJob", "maker", "ml", api_version="ray.io/v1", spec=spec)
@@ -148,6 +154,16 @@ def of_an_ended_job() -> Objects:
             ("note", f"it has 1 pod, none with claims: stop it, and then {START}"),
             id="it was started before its namespace was opted in",
         ),
+        pytest.param(
+            with_head(),
+            ("note", f"no pod of it requests devices: {START}"),
+            id="it has a head alone, with state",
+        ),
+        pytest.param(
+            with_head(*with_pod(claims=True)[1:]),
+            ("ok", "it has 1 pod, with claims"),
+            id="its worker runs beside its head",
+        ),
         pytest.param([], ("note", "it is gone"), id="it is gone"),
         pytest.param(
             of_an_ended_job(), ("ok", "it has started, or has ended"), id="its owner has ended"
@@ -166,6 +182,33 @@ def test_the_last_wave_looks_at_what_to_start_again(
 
     assert want == checks_after(tmp_path, cluster(*now), 2)[LATER]
     assert LATER not in checks_after(tmp_path, cluster(*now), 1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "state", "text"),
+    [
+        ({"cpu": "1"}, "note", "no pod of it requests devices: "),
+        (WHOLE, "ok", "it has 1 pod"),
+    ],
+)
+def test_a_native_one_has_started_when_a_pod_requests_devices(
+    tmp_path: Path, limits: Mapping[str, str], state: str, text: str
+) -> None:
+    own = ray_cluster(suspend=True)
+    own["spec"]["workerGroupSpecs"][0]["template"] = {
+        "spec": {"containers": [{"name": "c", "image": "a", "resources": {"limits": WHOLE}}]}
+    }
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1"), namespace("team"), namespace("ml")]
+    nodes += workload("web", WHOLE, ["gpu-0"])
+    plan = planned(tmp_path, [*nodes, own])
+    _, pod = workload("later", limits, ["gpu-0"], namespace="ml")
+
+    now = [*nodes, own, below("RayCluster", "ray.io/v1", "later", pod)]
+    checks = checks_after(tmp_path, now, len(plan["waves"]))
+
+    assert ["native"] == [entry["outcome"] for entry in plan["stoppedWorkloads"]]
+    assert state == checks[LATER][0]
+    assert checks[LATER][1].startswith(text)
 
 
 @pytest.mark.parametrize(("wave", "is_read"), [(1, False), (2, True)])

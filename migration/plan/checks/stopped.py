@@ -1,15 +1,19 @@
 """Checks of the workloads that a person starts again after the last wave of a plan. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from answers.model.snapshot_kinds import ALL_KINDS, resource_name
 from findings.text import count_text
+from kube.manifests.source import SourceObject
 from migration.assessment.outcomes import Outcome
+from migration.cluster.device_pods import pod_of
 from migration.plan.checks.checks import Check, ClusterView, note_check, ok_check
 from migration.plan.facts.ready_pods import has_claims
 from migration.plan.model.plan import Plan, Wave
 from migration.plan.model.stopped_workloads import StoppedWorkload
+from translation.reading.legacy_pod import containers
+from translation.reading.untranslated_keys import is_probable_device_key
 
 _NATIVE: Final = Outcome.NATIVE.value
 
@@ -23,23 +27,41 @@ def check_stopped(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
         view: The cluster.
     """
     if wave.wave == plan.waves[-1].wave:
+        offered = {key for entry in plan.waves for node in entry.nodes for key in node.resources}
         for workload in plan.stopped_workloads:
-            yield _check_started(workload, view)
+            yield _check_started(workload, view, offered)
 
 
-def _check_started(workload: StoppedWorkload, view: ClusterView) -> Check:
+def _check_started(workload: StoppedWorkload, view: ClusterView, offered: Collection[str]) -> Check:
+    """Check that a workload has pods with devices; others, as the head of a RayCluster, tell nothing of these.
+
+    Args:
+        workload: The workload.
+        view: The cluster.
+        offered: The resource names that device plugins offered on the nodes of the plan.
+    """
     group = view.groups.get(workload.object)
     if group is None:
         return _check_unseen(workload, view)
     if not group.pods:
         return note_check(workload.object, f"it has no pods: {workload.fix}")
-    number = count_text(len(group.pods), "pod")
+    pods = [pod for pod in group.pods if has_claims(pod) or _has_device_key(pod, offered)]
+    if not pods:
+        return note_check(workload.object, f"no pod of it requests devices: {workload.fix}")
+    number = count_text(len(pods), "pod")
     if workload.outcome == _NATIVE:
         return ok_check(workload.object, f"it has {number}")
-    if any(map(has_claims, group.pods)):
+    if any(map(has_claims, pods)):
         return ok_check(workload.object, f"it has {number}, with claims")
     text = f"it has {number}, none with claims: stop it, and then {workload.fix}"
     return note_check(workload.object, text)
+
+
+def _has_device_key(source: SourceObject, offered: Collection[str]) -> bool:
+    """Return True if a pod requests devices by a resource name, whatever an administrator called that."""
+    pod = pod_of(source)
+    keys = {key for _, own in containers(pod) for key in own.limits} if pod is not None else ()
+    return any(key in offered or is_probable_device_key(key) for key in keys)
 
 
 def _check_unseen(workload: StoppedWorkload, view: ClusterView) -> Check:
