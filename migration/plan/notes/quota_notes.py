@@ -1,6 +1,6 @@
 """Notes of waves on quotas that hold nothing, and that somebody meets all the same. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -16,7 +16,10 @@ from migration.plan.model.plan import Plan, Wave
 
 
 def with_device_quota_notes(
-    waves: Iterable[Wave], cluster: AssessedCluster, groups: Mapping[str, Workload]
+    waves: Iterable[Wave],
+    cluster: AssessedCluster,
+    groups: Mapping[str, Workload],
+    early_quotas: Collection[str],
 ) -> Iterator[Wave]:
     """Yield the waves with notes on rollouts without room, on work that is started later, and on limits that differ or that nobody enforces.
 
@@ -24,11 +27,15 @@ def with_device_quota_notes(
         waves: The waves with their workloads.
         cluster: The cluster.
         groups: Workload to its pods and owner.
+        early_quotas: The namespaces with quotas that the first wave changes for pods that were opted in before.
     """
     planned = tuple(waves)
     quota_notes = find_quota_notes(cluster.workloads, cluster.state)
     first_notes = _unenforced(cluster, {name for wave in planned for name in wave.opted_in})
+    changed = set[str]()
     for number, wave in enumerate(planned):
+        namespaces = {*wave.opted_in, *(() if number else early_quotas)} - changed
+        changed |= namespaces
         later = (
             f"{reference_text(name)}: {entry.message}: {entry.fix}"
             for entry in quota_notes.later
@@ -38,7 +45,7 @@ def with_device_quota_notes(
         differing = (
             text
             for entry in cluster.replaced_lines
-            if entry.namespace in wave.namespaces
+            if entry.namespace in namespaces
             for text in differing_amounts(entry, cluster.state.quotas)
         )
         notes = (*wave.notes, *(() if number else first_notes), *later, *differing)

@@ -229,7 +229,8 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     )
     noted_waves = tuple(
         with_device_quota_notes(
-            with_line_notes(waves.waves, lines), prepared.cluster, prepared.groups
+            *(with_line_notes(waves.waves, lines), prepared.cluster, prepared.groups),
+            early_quotas=early_quotas,
         )
     )
     without_wave = with_early(without_wave, lines.early)
