@@ -443,10 +443,17 @@ def _guard_lines(nodes: Iterable[PlannedNode]) -> Iterator[str]:
 
 def annotation_lines(plan: Plan) -> Iterator[str]:
     """Yield a paragraph on the end of a migration before its last wave, for nodes that autoscalers are kept from."""
-    if plan.complete and any(node.annotations for wave in plan.waves for node in wave.nodes):
+    guarded = [node for wave in plan.waves for node in wave.nodes if node.annotations]
+    if plan.complete and guarded:
+        labelled = any(node.gpu_label for node in guarded)
+        rest = (
+            ", but those that are unready by their label of GPUs, and names these"
+            if labelled
+            else ""
+        )
         yield ""
         yield "Nodes keep the annotation that holds off autoscalers until the end of the last wave. If you end the migration before it,"
-        yield f"run `{switch_script(plan.waves[-1])} --step end`: it takes the annotation off the nodes of all waves."
+        yield f"run `{switch_script(plan.waves[-1])} --step end`: it takes the annotation off the nodes of all waves{rest}."
 
 
 def _release_lines(nodes: Sequence[PlannedNode]) -> Iterator[str]:

@@ -312,15 +312,24 @@ def test_a_rollback_gives_a_node_with_the_label_back(tmp_path: Path) -> None:
     assert "give_to_autoscaler" not in text
 
 
-@pytest.mark.parametrize("labels", [{AWS: "h100"}, {"eks.amazonaws.com/nodegroup": "a"}])
-def test_the_page_says_how_a_migration_ends_early(tmp_path: Path, labels: dict[str, str]) -> None:
-    """Without the last wave all nodes had the annotation for good."""
+@pytest.mark.parametrize(
+    ("labels", "rest"),
+    [
+        ({AWS: "h100"}, ", but those that are unready by their label of GPUs, and names these."),
+        ({"eks.amazonaws.com/nodegroup": "a"}, "."),
+    ],
+)
+def test_the_page_says_how_a_migration_ends_early(
+    tmp_path: Path, labels: dict[str, str], rest: str
+) -> None:
+    """Without the last wave all nodes had the annotation for good. Those with a label of GPUs keep it."""
     nodes = [plugin_node(f"gpu-{index}", 4, **labels) for index in range(2)]
 
     planned(tmp_path, [*nodes, PLUGIN], "--wave-nodes", 1)
 
     page = (tmp_path / "plan" / "README.md").read_text()
-    assert "run `wave-2/switch.sh --step end`: it takes the annotation off the nodes of all" in page
+    end = "run `wave-2/switch.sh --step end`: it takes the annotation off the nodes of all waves"
+    assert f"{end}{rest}\n" in page
 
 
 def test_a_page_of_nodes_of_no_pool_says_nothing_of_it(tmp_path: Path) -> None:
