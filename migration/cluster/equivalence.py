@@ -1,16 +1,15 @@
 """The pods and nodes that are the same to the simulation: pods of one shape, and nodes of one group. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from kube.api.core import Container, Node, Pod, Taint, Toleration
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaimTemplate
+from migration.cluster.volumes import HOSTNAME
 from translation.model.required_labels import required_labels
-
-_HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 class NodeGroup(NamedTuple):
@@ -39,7 +38,7 @@ def group_nodes(
         pods: All pods that are placed.
         serving: DeviceClass to the nodes with devices that it selects.
     """
-    keys = {key for pod in pods for key in selected_labels(pod)} - {_HOSTNAME}
+    keys = {key for pod in pods for key in selected_labels(pod)} - {HOSTNAME}
     classes: dict[str, list[str]] = {}
     for class_name, names in sorted(serving.items()):
         for name in names:

@@ -20,7 +20,7 @@ from translation.reading.arbiter import is_nic
 from translation.vocabularies.nvidia import DISCOVERY_PREFIX, SHARED
 from translation.vocabularies.rdma import POOL_PREFIX
 
-_OF_SHARES: Final = {"aliyun.com/": "aliyun", "koordinator.sh/": "koordinator"}
+_PREFIXES_OF_SHARES: Final = {"aliyun.com/": "aliyun", "koordinator.sh/": "koordinator"}
 """The prefixes of names under which another system hands out shares of NVIDIA's GPUs, to their vocabulary."""
 _NIC_WORDS: Final = ("rdma", "sriov", "nic", "roce", "hca", "infiniband")
 _LEAVES: Final = (
@@ -153,7 +153,7 @@ def _later_names(
 
 def _is_kept_device(name: str, options: TranslationOptions) -> bool:
     """Return True if a resource name stays, by itself or with its vocabulary, and is of no NIC as far as is known."""
-    prefixes = tuple(start for start, entry in _OF_SHARES.items() if entry in options.kept)
+    prefixes = tuple(start for start, entry in _PREFIXES_OF_SHARES.items() if entry in options.kept)
     if name not in options.kept and not name.startswith(prefixes):
         return False  # As most names.
     if _is_nic(name) or name in options.kept_nics or name in options.kept_replicas:
@@ -163,7 +163,7 @@ def _is_kept_device(name: str, options: TranslationOptions) -> bool:
 
 def _is_share(name: str) -> bool:
     """Return True for the name of another system for shares of NVIDIA's GPUs."""
-    return name.startswith(tuple(_OF_SHARES))
+    return name.startswith(tuple(_PREFIXES_OF_SHARES))
 
 
 def _is_nic(name: str) -> bool:

@@ -16,6 +16,7 @@ from kube.api.workloads import DAEMON_SET
 from kube.quantity import Quantity
 from migration.cluster.node_devices import GPU, NodeDevices, Source
 from migration.cluster.owners import OwnerKey
+from migration.cluster.volumes import HOSTNAME
 from migration.legacy.plugin_vendors import HAMI_LABEL
 from translation.compiling.claims import Claim
 
@@ -27,7 +28,6 @@ _OF_CARDS: Final = (
     "nvidia.com/gpu.memory",
 )
 """Labels of nodes that tell their cards."""
-_HOSTNAME: Final = "kubernetes.io/hostname"
 _PLUGIN_VALUES: Final = frozenset({"on", "off"})
 """The values of `HAMI_LABEL` by HAMi's chart, and once a node is switched; other values are of somebody else."""
 
@@ -263,7 +263,7 @@ def _own_label(nodes: _Nodes, own: Iterable[str], foreign: frozenset[tuple[str, 
     pairs = sorted(
         (key not in _OF_CARDS, key, value)
         for key, value in common
-        if key not in nodes.changed and key != _HOSTNAME
+        if key not in nodes.changed and key != HOSTNAME
     )
     return f"{pairs[0][1]}={pairs[0][2]}" if pairs else ""
 

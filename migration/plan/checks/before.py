@@ -81,7 +81,7 @@ def check_before(
     wide_mappings: Sequence[WideMapping],
     shortages: Sequence[ClaimShortage],
     in_vain: Sequence[Held] = (),
-    unplanned: Sequence[Check] = (),
+    workload_checks: Sequence[Check] = (),
 ) -> WaveAnswer:
     """Check that a wave may begin.
 
@@ -93,7 +93,7 @@ def check_before(
         wide_mappings: The mappings in force that give pods other devices than their keys mean, too.
         shortages: The lines of ResourceQuotas that let too few claims be created.
         in_vain: The nodes of the wave that next pods may use today, and not without claims that are not created.
-        unplanned: The workloads with pods on the nodes of the wave that nothing in the plan moves, or creates again.
+        workload_checks: Those of workloads with pods on its nodes that nothing in the plan moves, or that come again nowhere.
     """
     checks = [
         *check_cluster(plan, view),
@@ -153,7 +153,7 @@ def check_before(
             note_check(pod, _STRANDED if pod in stranded else _UNPLACED)
             for pod in drained.unplaced_pods
         ]
-    return WaveAnswer(wave=wave.wave, checks=(*checks, *unplanned))
+    return WaveAnswer(wave=wave.wave, checks=(*checks, *workload_checks))
 
 
 def _check_unswitched(node: PlannedNode, view: ClusterView) -> Check:

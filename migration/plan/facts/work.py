@@ -20,10 +20,10 @@ from migration.cluster.evidence import RUN_TO_COMPLETION, list_at, mapping_at, t
 from migration.cluster.volumes import Volumes, claim_names
 from migration.cluster.work_groups import Ending, group_of, is_hub_server, read_creators
 from migration.cluster.workloads import Workload
+from migration.plan.facts.node_autoscalers import DO_NOT_DISRUPT
 from migration.plan.model.plan import RUN_OUT, PlannedWork
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _DEFAULT_BACKOFF_LIMIT: Final = 6
 

@@ -87,7 +87,7 @@ def check_before_wave(
             *_nodes_in_vain(prepared, question, plan, wave),
             *_stopped_by_quotas(cluster, wave),
         ),
-        unplanned=(
+        workload_checks=(
             *check_unplanned(plan, wave.nodes, cluster, prepared.groups),
             *_check_limit_ranges(cluster.rejected_next, wave, _workloads_of(prepared, wave)),
         ),
