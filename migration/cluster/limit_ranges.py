@@ -101,16 +101,25 @@ def find_rejected_workloads(
         is_left = key.kind in _LEFT_BY_DRAINS and key not in with_devices
         if key.namespace not in ranges or is_left or workload.runs_to_completion:
             continue
-        own = ranges[key.namespace]
-        for pod in _next_pods(workload):
-            for fault in limit_faults(pod, own, key.namespace):
-                nodes = (
-                    text_map(entry.document, "spec").get("nodeName") for entry in workload.pods
-                )
-                rejected.setdefault(
-                    key.reference, RejectedWorkload(fault, frozenset(filter(None, nodes)))
-                )
+        fault = _first_fault(workload, ranges[key.namespace])
+        if fault is not None:
+            nodes = (text_map(entry.document, "spec").get("nodeName") for entry in workload.pods)
+            rejected.setdefault(
+                key.reference, RejectedWorkload(fault, frozenset(filter(None, nodes)))
+            )
     return rejected
+
+
+def _first_fault(workload: Workload, limit_ranges: Sequence[LimitRange]) -> LimitRangeFault | None:
+    """Return the first reason to reject a next pod of a workload; None if there is none."""
+    return next(
+        (
+            fault
+            for pod in _next_pods(workload)
+            for fault in limit_faults(pod, limit_ranges, workload.key.namespace)
+        ),
+        None,
+    )
 
 
 def _next_pods(workload: Workload) -> Iterator[Pod]:

@@ -88,7 +88,11 @@ class Volumes:
             return True
         selectors = (*self.selectors(namespace, spec), *_selectors_of_pod(spec))
         places = [self._nodes.matching(selector) for selector in selectors]
-        return bool(places) and len(frozenset.intersection(*places)) == 1
+        if not places:
+            return False
+        # Of most pods that is the only set, as large as the cluster, and an intersection would copy it.
+        first, *others = places
+        return len(first.intersection(*others) if others else first) == 1
 
     def selector(self, namespace: str, claim: str) -> NodeSelector | None:
         """Return the nodes of the volume of a PersistentVolumeClaim; None if all reach it, or none that is known does."""

@@ -10,7 +10,9 @@ import pytest
 from kube.api.core import LimitRange, Pod
 from kube.api.meta import convert
 from kube.manifests.dump import dump_yaml
-from migration.cluster.limit_ranges import limit_faults
+from kube.manifests.source import SourceObject
+from migration.cluster.limit_ranges import find_rejected_workloads, limit_faults
+from migration.cluster.workloads import group_workloads
 from testing.command import drawbridge
 from testing.documents import api_object, namespace, node
 from testing.migration import SHARE, hami_node, plugin_node, workload
@@ -279,3 +281,30 @@ def test_what_runs_to_its_end_holds_nothing(tmp_path: Path) -> None:
 
     assert {} == held_by_limits(planned(tmp_path, objects))
     assert [] == assessed(tmp_path, objects)
+
+
+class _CountedDocument(dict[str, Any]):
+    """An object that counts the looks at it."""
+
+    looks = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        type(self).looks += 1
+        return super().get(key, default)
+
+
+def test_the_nodes_of_a_rejected_workload_are_read_once() -> None:
+    """Each fault of each pod read those of all pods: 5,000 pods of an owner that is not read took a minute."""
+    number = 100
+    (_, *pods) = workload("web", {"memory": "16Gi"}, [f"n{index}" for index in range(number)])
+    objects = [
+        SourceObject(document=document, source="t", line=1)
+        for document in (limit_range(MAXIMUM, MAXIMUM), *map(_CountedDocument, pods))
+    ]
+    (web,) = [group for group in group_workloads(objects, "team") if group.pods]
+    _CountedDocument.looks = 0
+
+    rejected = find_rejected_workloads(objects, [web], [], "team")
+
+    assert {f"n{index}" for index in range(number)} == rejected[web.key.reference].nodes
+    assert _CountedDocument.looks < 10 * number

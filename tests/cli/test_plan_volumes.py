@@ -1,5 +1,6 @@
 """`drawbridge plan`: pods with PersistentVolumes that not every node reaches."""
 
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -392,3 +393,23 @@ def test_a_hundred_volumes_of_alternatives_end() -> None:
 
     assert 100 == len(selectors)
     assert pod.spec.affinity is not None
+
+
+def test_nodes_that_a_pod_selects_are_not_copied_for_each_pod() -> None:
+    """All pods of a cluster of 5,000 nodes took 12 seconds, with each look of a check at the cluster."""
+    number = 2000
+    volumes = read_volumes(
+        *(node(f"n{index}", {}, {"pool": "a"}, {}) for index in range(number)),
+        node("single", {}, {"pool": "b"}, {}),
+    )
+    specs = [{"nodeSelector": {"pool": pool}} for pool in ("a", "b")]
+    first = [volumes.is_pinned("team", spec) for spec in specs]
+
+    tracemalloc.start()
+    again = [volumes.is_pinned("team", spec) for spec in specs]
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert [False, True] == first == again
+    # A set has 16 bytes for each node at least.
+    assert most < 16 * number
