@@ -2,7 +2,7 @@
 
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,9 @@ from answers.model.redaction import redact
 from cli.runbooks.kustomize import kustomize_files
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
+from kube.manifests.source import SourceObject
+from migration.plan.facts.node_autoscalers import autoscaler_notes
+from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan
 from testing.command import drawbridge
 from testing.documents import api_object, device_class, namespace, node, resource_quota
@@ -797,3 +800,30 @@ def test_a_node_whose_devices_no_plan_knows_is_named(tmp_path: Path) -> None:
     fixes = {entry["object"]: entry["fix"] for entry in document(tmp_path)["held"]}
     assert fixes["Node//ts"].startswith("take the sharing out of the device plugin's configuration")
     assert fixes["Node//npu"].startswith("install the driver and switch the node by hand")
+
+
+class _CountedObjects(list[SourceObject]):
+    """The objects of a cluster, which count the times that they are gone through."""
+
+    rounds = 0
+
+    def __iter__(self) -> Iterator[SourceObject]:
+        type(self).rounds += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("labels", [{}, {"eks.amazonaws.com/nodegroup": "a"}])
+def test_waves_that_are_like_others_need_none_of_the_objects(
+    tmp_path: Path, labels: dict[str, str]
+) -> None:
+    """Each of 500 waves went through all objects and all nodes, for two minutes."""
+    nodes = [plugin_node(f"gpu-{index}", 4, **labels) for index in range(5)]
+    plan = msgspec.convert(planned(tmp_path, [*nodes, PLUGIN], "--wave-nodes", 1), Plan)
+    _CountedObjects.rounds = 0
+    objects = _CountedObjects(SourceObject(document=own, source="t", line=1) for own in nodes)
+
+    notes = [[*autoscaler_notes(plan, wave, objects, NodesByUse())] for wave in plan.waves]
+
+    assert 5 == len(notes)
+    assert bool(labels) is bool(notes[0])
+    assert _CountedObjects.rounds <= len(labels)

@@ -137,8 +137,9 @@ def guard_annotations(node: Mapping[str, Any], leaving: Collection[str]) -> tupl
 def _autoscaler_release(objects: Iterable[SourceObject]) -> int | None:
     """Return the minor release of the Cluster Autoscaler, by the image of its Deployment; None without one."""
     for source in objects:
-        containers = list_at(source.document, "spec", "template", "spec", "containers")
-        for container in containers if source.kind == "Deployment" else ():
+        if source.kind != "Deployment":
+            continue
+        for container in list_at(source.document, "spec", "template", "spec", "containers"):
             match = _AUTOSCALER_IMAGE.search(str(mapping_at(container).get("image")))
             if match is not None:
                 return int(match[1])
@@ -155,24 +156,17 @@ def _is_of_release(statement: Statement, release: int | None) -> bool:
 def autoscaler_notes(
     plan: Plan, wave: Wave, objects: Sequence[SourceObject], nodes_by_use: NodesByUse
 ) -> Iterator[str]:
-    """Yield notes on the autoscalers of a wave's nodes, and on the labels of their pools."""
-    release = _autoscaler_release(objects)
-    yield from _statement_notes(plan, wave, release, nodes_by_use)
-    yield from _unready_notes(plan, wave, release, objects)
+    """Yield notes on the autoscalers of a wave's nodes, and on the labels of their pools.
+
+    Most waves are like one before them, and need none of the objects, of which a large cluster has many.
+    """
+    yield from _statement_notes(plan, wave, objects, nodes_by_use)
+    yield from _unready_notes(plan, wave, objects)
     yield from _pool_notes(wave)
 
 
-def _unready_notes(
-    plan: Plan, wave: Wave, release: int | None, objects: Sequence[SourceObject]
-) -> Iterator[str]:
-    """Yield notes on nodes that the Cluster Autoscaler takes for unready by a label once they are switched.
-
-    Args:
-        plan: The plan.
-        wave: One of its waves.
-        release: The minor release of the Cluster Autoscaler; None if it is not known.
-        objects: The cluster's objects.
-    """
+def _unready_notes(plan: Plan, wave: Wave, objects: Sequence[SourceObject]) -> Iterator[str]:
+    """Yield notes on nodes that the Cluster Autoscaler takes for unready by a label once they are switched."""
     earlier = [entry for entry in plan.waves if entry.wave < wave.wave]
     before = {node.gpu_label for entry in earlier for node in entry.nodes}
     labels = {node.gpu_label for node in wave.nodes} - before - {""}
@@ -186,6 +180,7 @@ def _unready_notes(
             f"until then leave {SCALE_DOWN_DISABLED} on them, as the scripts do, also after the last wave"
         )
     if labels and not before - {""}:
+        release = _autoscaler_release(objects)
         for statement in statements_about(Component.CLUSTER_AUTOSCALER, Topic.GPU_LABEL):
             if _is_of_release(statement, release):
                 yield statement_note(statement)
@@ -215,6 +210,8 @@ def _halt_notes(
     wave: Wave, earlier: Sequence[Wave], objects: Iterable[SourceObject]
 ) -> Iterator[str]:
     """Yield a note for the first wave that leaves too many nodes unready by their label of GPUs."""
+    if not any(node.gpu_label for node in wave.nodes):
+        return
     nodes = [source for source in objects if (source.api_version, source.kind) == ("v1", "Node")]
     before = {source.name for source in nodes if unready_label(source.document)}
     before |= {node.name for entry in earlier for node in entry.nodes if node.gpu_label}
@@ -234,14 +231,14 @@ def halt_text(unready: int, nodes: int) -> str:
 
 
 def _statement_notes(
-    plan: Plan, wave: Wave, release: int | None, nodes_by_use: NodesByUse
+    plan: Plan, wave: Wave, objects: Iterable[SourceObject], nodes_by_use: NodesByUse
 ) -> Iterator[str]:
     """Yield notes on the pools' autoscalers and their pods, except those of an earlier wave.
 
     Args:
         plan: The plan.
         wave: One of its waves.
-        release: The minor release of the Cluster Autoscaler; None if it is not known.
+        objects: The cluster's objects.
         nodes_by_use: The nodes by the pods that run there.
     """
     nodes_of: dict[str, set[str]] = {}
@@ -258,7 +255,9 @@ def _statement_notes(
         if entry.wave < wave.wave
         for topic in _autoscaler_topics(entry, topics_of)
     }
-    for component, topics in sorted(_autoscaler_topics(wave, topics_of) - earlier):
+    new_topics = sorted(_autoscaler_topics(wave, topics_of) - earlier)
+    release = _autoscaler_release(objects) if new_topics else None
+    for component, topics in new_topics:
         for statement in statements_about(component, *topics):
             if statement.provider in _UNLABELLED_PROVIDERS or not _is_of_release(
                 statement, release
