@@ -1,6 +1,11 @@
-"""The speed of this machine at the moment, so that bounds of CPU time hold for slower ones in proportion."""
+"""The work of functions: their calls, and the speed of this machine, so that bounds of CPU time hold for slower ones, too."""
 
+import sys
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType
 from typing import Final
 
 USUAL_S: Final = 0.25
@@ -14,3 +19,18 @@ def slow_by() -> float:
     while number < 10_000_000:
         number += 1
     return max(1.0, (time.process_time() - began) / USUAL_S)
+
+
+@contextmanager
+def counted_calls() -> Iterator[Counter[CodeType]]:
+    """Count the calls of Python functions of this thread meanwhile, each by its code."""
+    calls: Counter[CodeType] = Counter()
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        calls[frame.f_code] += event == "call"
+
+    sys.setprofile(count)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)

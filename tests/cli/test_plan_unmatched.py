@@ -3,9 +3,18 @@
 from pathlib import Path
 from typing import Any, Final
 
+from kube.manifests.dump import dump_yaml
+from kube.manifests.reader import read_paths
+from migration.plan.planning.prepared import PlanQuestion, prepare_cluster
+from migration.plan.search.moments import Policy
+from migration.plan.stage.placement import Placer
+from migration.plan.stage.stage_allocator import StageAllocator, node_of
+from process.profiles.profile_files import load_profiles
+from testing.counting import counted_calls
 from testing.documents import namespace
 from testing.migration import GPU, WHOLE, hami_node, plugin_node, workload
 from testing.plan import planned, waves
+from translation.cluster.snapshot import TranslationOptions
 
 HAMI: Final = "hami-scheduler"
 
@@ -98,3 +107,32 @@ def test_the_rest_of_such_a_node_is_free(tmp_path: Path) -> None:
 
     # Of four GPUs of HAMi two are in use.
     assert 4 == plan["waves"][0]["freeForKeys"]["before"], waves(plan)
+
+
+def test_pods_with_other_devices_than_they_ask_for_are_counted_together(tmp_path: Path) -> None:
+    """For each of them all devices and nodes of the cluster were gone through."""
+    number = 8
+    file = tmp_path / "cluster.yaml"
+    nodes = [hami_node(f"h{index}") for index in range(number)]
+    segments = workload("segment", {GPU: "2"}, [f"h{index}" for index in range(number)])
+    for pod in segments[1:]:
+        pod["spec"]["schedulerName"] = HAMI
+    file.write_text(dump_yaml([namespace("team"), plugin_node("p0"), *nodes, *segments]))
+    question = PlanQuestion(
+        objects=tuple(read_paths([str(file)])),
+        profiles=load_profiles(),
+        options=TranslationOptions(),
+        namespace="default",
+        version="",
+    )
+    cluster = prepare_cluster(question)
+    planner = cluster.planner(Policy(wave_nodes=1, keep_free=0))
+    with counted_calls() as calls:
+        planner.unplaced(cluster.stage(), frozenset())
+
+    placements = calls[Placer.place.__code__]
+    assert placements
+    assert calls[StageAllocator.occupy.__code__] >= number
+    # The devices are gone through to count them, once for each placement, and for each pod those of its node.
+    assert calls[StageAllocator.add_pods.__code__] <= 2 * placements
+    assert calls[node_of.__code__] <= 4 * number * placements

@@ -365,10 +365,11 @@ class Placer:
         for pod, node in without:
             if pod.key in unmatched:
                 allocator.occupy(pod.key, node, sum(own.number for own in self.requested(pod.key)))
-                allocator.add_pods(self._requests, {pod.key: node})
             elif pod.key not in placed:
                 del nodes[pod.key]
                 moving.append(pod)
+        # In one call, since each copies the resources of all nodes.
+        allocator.add_pods(self._requests, {key: staying[key] for key in unmatched})
 
         def size(pod: PlannedPod) -> int:
             return sum(entry.size for entry in self.requested(pod.key)) if stage.spreads else 0

@@ -161,6 +161,7 @@ class StageAllocator:
         self.allocated: dict[PodKey, tuple[ResourceClaim, ...]] = {}
         self.resources: Mapping[str, NodeResources] = {}
         self.devices = published_devices(self.cluster)
+        self._by_node = _by_node(self.counted())
         self._by_id = {device.id: device for device in self.devices}
         self.nodes: Mapping[str, Node] = {node.metadata.name: node for node in state.nodes}
         self._cordoned = frozenset(
@@ -195,6 +196,7 @@ class StageAllocator:
                 is_changed = True
         if is_changed and not self._is_local:
             self.devices = published_devices(self.cluster)
+            self._by_node = _by_node(self.counted())
 
     def keep(self, claims: Mapping[PodKey, tuple[ResourceClaim, ...]]) -> None:
         """Release all devices but those of some claims."""
@@ -224,8 +226,7 @@ class StageAllocator:
         """Give a pod devices of its node against the selectors of its claims: free ones, then the rest of shared ones."""
         states = {
             device.id: device_state(device, self.cluster.usage)
-            for device in self.counted()
-            if node_of(device) == node
+            for device in self._by_node.get(node, ())
         }
         free = [name for name, state in states.items() if state is DeviceState.FREE]
         shared = [name for name, state in states.items() if state is DeviceState.SHARED]
@@ -310,6 +311,15 @@ class StageAllocator:
 def node_of(device: PublishedDevice) -> str | None:
     """Return the node that a device is attached to; None if several can reach it."""
     return device.slice.spec.node_name or device.device.node_name
+
+
+def _by_node(devices: Iterable[PublishedDevice]) -> dict[str, list[PublishedDevice]]:
+    """Return node to the devices that are attached to it."""
+    by_node: dict[str, list[PublishedDevice]] = {}
+    for device in devices:
+        if (node := node_of(device)) is not None:
+            by_node.setdefault(node, []).append(device)
+    return by_node
 
 
 def systems_by_node(nodes: Iterable[NodeDevices]) -> dict[str, str]:
