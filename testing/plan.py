@@ -12,7 +12,10 @@ from click.testing import Result
 
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
+from migration.plan.planning.prepared import PlanQuestion
+from process.profiles.profile_files import load_profiles
 from testing.command import drawbridge
+from translation.cluster.snapshot import TranslationOptions
 
 Objects = Sequence[Mapping[str, Any]]
 
@@ -21,6 +24,19 @@ def call(tmp_path: Path, objects: Objects, *options: object, folder: str = "plan
     file = tmp_path / "cluster.yaml"
     file.write_text(dump_yaml(objects))
     return drawbridge("plan", "--snapshot", file, "-o", tmp_path / folder, *options)
+
+
+def question_of(tmp_path: Path, objects: Objects) -> PlanQuestion:
+    """Return the question for a plan of a cluster with these objects."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+    return PlanQuestion(
+        objects=tuple(read_paths([str(file)])),
+        profiles=load_profiles(),
+        options=TranslationOptions(),
+        namespace="default",
+        version="",
+    )
 
 
 def document(tmp_path: Path, folder: str = "plan") -> dict[str, Any]:

@@ -8,10 +8,23 @@ from typing import Any, Final
 
 import pytest
 
+from migration.plan.planning.prepared import prepare_cluster
+from migration.plan.search.usable_nodes import EligibleNodes, without_node
 from testing.command import ROOT, drawbridge
+from testing.counting import counted_calls
 from testing.documents import api_object, namespace, resource_quota
 from testing.migration import GPU, SHARE, hami_node, plugin_node, running_job, workload
-from testing.plan import Objects, call, changes, document, held_objects, planned, script, waves
+from testing.plan import (
+    Objects,
+    call,
+    changes,
+    document,
+    held_objects,
+    planned,
+    question_of,
+    script,
+    waves,
+)
 
 WHOLE: Final = {GPU: "1", "nvidia.com/gpumem": "40960"}
 """A share that nothing fits beside."""
@@ -207,6 +220,24 @@ def test_a_node_that_only_running_pods_may_use_is_held_for_their_template(tmp_pa
     settings.write_text("translation: {tolerations: always}\n")
     after = planned(tmp_path, [*nodes, namespace("team"), owner, pod], "--settings", settings)
     assert "Node//b-0" not in held_objects(after)
+
+
+def test_the_pods_of_a_workload_are_compared_with_all_closed_nodes_at_once(tmp_path: Path) -> None:
+    """Each of 2,000 closed nodes was compared with each of 100,000 pods, for five minutes."""
+    names, number = [f"b-{index}" for index in range(5)], 20
+    nodes = [plugin_node(name) for name in ("a-0", *names)]
+    for entry in nodes[1:]:
+        entry["spec"] = {"taints": [TAINT]}
+    objects = [*nodes, namespace("team"), *workload("web", {GPU: "1"}, ["a-0"] * number)]
+    cluster = prepare_cluster(question_of(tmp_path, objects)).cluster
+    eligible, (web,) = EligibleNodes(cluster), cluster.workloads
+
+    with counted_calls() as calls:
+        answers = {(eligible.takes_running(web, n), eligible.rejection(web, n)) for n in names}
+
+    assert {(False, "untolerated taint team=x:NoSchedule")} == answers
+    assert 1 == calls[EligibleNodes.pod_of.__code__]
+    assert calls[without_node.__code__] <= number + 1
 
 
 def test_a_node_that_a_tolerating_pod_may_use_is_switched(tmp_path: Path) -> None:

@@ -3,18 +3,14 @@
 from pathlib import Path
 from typing import Any, Final
 
-from kube.manifests.dump import dump_yaml
-from kube.manifests.reader import read_paths
-from migration.plan.planning.prepared import PlanQuestion, prepare_cluster
+from migration.plan.planning.prepared import prepare_cluster
 from migration.plan.search.moments import Policy
 from migration.plan.stage.placement import Placer
 from migration.plan.stage.stage_allocator import StageAllocator, node_of
-from process.profiles.profile_files import load_profiles
 from testing.counting import counted_calls
 from testing.documents import namespace
 from testing.migration import GPU, WHOLE, hami_node, plugin_node, workload
-from testing.plan import planned, waves
-from translation.cluster.snapshot import TranslationOptions
+from testing.plan import planned, question_of, waves
 
 HAMI: Final = "hami-scheduler"
 
@@ -112,20 +108,12 @@ def test_the_rest_of_such_a_node_is_free(tmp_path: Path) -> None:
 def test_pods_with_other_devices_than_they_ask_for_are_counted_together(tmp_path: Path) -> None:
     """For each of them all devices and nodes of the cluster were gone through."""
     number = 8
-    file = tmp_path / "cluster.yaml"
     nodes = [hami_node(f"h{index}") for index in range(number)]
     segments = workload("segment", {GPU: "2"}, [f"h{index}" for index in range(number)])
     for pod in segments[1:]:
         pod["spec"]["schedulerName"] = HAMI
-    file.write_text(dump_yaml([namespace("team"), plugin_node("p0"), *nodes, *segments]))
-    question = PlanQuestion(
-        objects=tuple(read_paths([str(file)])),
-        profiles=load_profiles(),
-        options=TranslationOptions(),
-        namespace="default",
-        version="",
-    )
-    cluster = prepare_cluster(question)
+    objects = [namespace("team"), plugin_node("p0"), *nodes, *segments]
+    cluster = prepare_cluster(question_of(tmp_path, objects))
     planner = cluster.planner(Policy(wave_nodes=1, keep_free=0))
     with counted_calls() as calls:
         planner.unplaced(cluster.stage(), frozenset())

@@ -65,6 +65,8 @@ class EligibleNodes:
         }
         self.names = frozenset(self._nodes)
         self._by_shape: dict[bytes, frozenset[str]] = {}
+        self._next_pods: dict[str, Pod | None] = {}
+        self._taking_running: dict[str, frozenset[str]] = {}
 
     def taking(self, workload: AssessedWorkload) -> frozenset[str]:
         """Return the nodes that take the pods of a workload, devices and volumes aside; all of them if no pod is known."""
@@ -99,14 +101,22 @@ class EligibleNodes:
 
     def rejection(self, workload: AssessedWorkload, name: str) -> str:
         """Return the reason that a node does not take the pods of a workload; empty if it does."""
-        pod = self.pod_of(workload)
+        reference = workload.key.reference
+        if reference not in self._next_pods:
+            self._next_pods[reference] = self.pod_of(workload)
+        pod = self._next_pods[reference]
         rejection = node_rejection(pod, self._nodes[name]) if pod is not None else None
         return rejection.subject if rejection is not None else ""
 
     def takes_running(self, workload: AssessedWorkload, name: str) -> bool:
         """Return True if a node takes a running pod of a workload, its template aside."""
-        running = (self._pods[key] for key in workload.members & self._pods.keys())
-        return any(name in self.taking_pod(without_node(pod)) for pod in running)
+        reference = workload.key.reference
+        if reference not in self._taking_running:
+            running = (self._pods[key] for key in workload.members & self._pods.keys())
+            # Most pods of a workload have the same nodes.
+            places = {self.taking_pod(without_node(pod)) for pod in running}
+            self._taking_running[reference] = frozenset[str]().union(*places)
+        return name in self._taking_running[reference]
 
     def pod_of(self, workload: AssessedWorkload) -> Pod | None:
         """Return a pod of a workload without a node: that of its template, or one that runs.
