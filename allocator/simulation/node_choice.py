@@ -3,11 +3,12 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from allocator.cluster.verdicts import Verdicts
+from allocator.cluster.verdicts import ClassVerdict, Verdicts
 from allocator.explain.trace import Evaluated
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
-from allocator.nodes.scoring import score_resources
+from allocator.nodes.pod_requests import PodRequest
+from allocator.nodes.scoring import ScoringProfile, score_resources
 from allocator.pods.claims import pod_name
 from allocator.simulation.attempt import BestNode, PlacementAttempt, class_names
 from allocator.simulation.best_verdicts import best_verdicts
@@ -80,8 +81,15 @@ class NodeChoice:
             )
             evaluated.append(Evaluated(verdicts=verdicts, pending=pending, strategy=strategy))
             within = self._nodes_within_quota(attempt.pod, pending, strategy)
-            ranked = self._ranked(attempt, verdicts, strategy)
-            first = min(ranked, default=None) if within is None else _first_within(ranked, within)
+            profile = self._profile_of(attempt.pod)
+            ranked = self._ranked(attempt.request, verdicts, strategy, profile)
+            if within is not None:
+                first = _first_within(ranked, within)
+            else:
+                candidates = (
+                    ranked if profile is not None else _first_of_classes(verdicts, strategy)
+                )
+                first = min(candidates, default=None)
             if first is None:
                 if held_back is None and within is not None:
                     held_back = within.held_back()
@@ -101,25 +109,46 @@ class NodeChoice:
         cluster, budget = self._state.cluster, self._options.budget
         return quotas.nodes_within(pod, pending, strategy, cluster, budget)
 
+    def _profile_of(self, pod: Pod | None) -> ScoringProfile | None:
+        """Return the profile of a pod's scheduler; None if it is not known."""
+        if pod is None:
+            return None
+        return self._options.profiles.get(pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME)
+
     def _ranked(
-        self, attempt: PlacementAttempt, verdicts: Verdicts, strategy: Strategy
+        self,
+        request: PodRequest | None,
+        verdicts: Verdicts,
+        strategy: Strategy,
+        profile: ScoringProfile | None,
     ) -> Iterator["_RankedNode"]:
         """Yield each node with devices; the least one is the best, of equal ones the first by name."""
-        profile, request = None, attempt.request
-        if attempt.pod is not None:
-            scheduler = attempt.pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
-            profile = self._options.profiles.get(scheduler)
-        for verdict in verdicts.classes:
-            plan = verdict.outcome
-            if not isinstance(plan, Plan):
-                continue
-            by_strategy = 0 if strategy is FIRST_FIT else verdict.score
+        for verdict, plan in _with_devices(verdicts):
             for name in verdict.nodes:
-                rank = by_strategy
+                rank = _score(verdict, strategy)
                 if profile is not None and request is not None:
                     rank *= profile.strategy_weight or 0
                     rank += score_resources(request, self._state.ledger.of(name), profile)
                 yield _RankedNode(-rank, name, plan)
+
+
+def _first_of_classes(verdicts: Verdicts, strategy: Strategy) -> Iterator["_RankedNode"]:
+    """Yield the first node by name of each class with devices, whose nodes all have its rank."""
+    for verdict, plan in _with_devices(verdicts):
+        if (name := min(verdict.nodes, default=None)) is not None:
+            yield _RankedNode(-_score(verdict, strategy), name, plan)
+
+
+def _with_devices(verdicts: Verdicts) -> Iterator[tuple[ClassVerdict, Plan]]:
+    """Yield the verdicts of the classes with devices, with their plans."""
+    for verdict in verdicts.classes:
+        plan = verdict.outcome
+        if isinstance(plan, Plan):
+            yield verdict, plan
+
+
+def _score(verdict: ClassVerdict, strategy: Strategy) -> int:
+    return 0 if strategy is FIRST_FIT else verdict.score
 
 
 def _first_within(

@@ -9,6 +9,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import Reason, RejectionReason, Shortage
 from allocator.search.attempt import AllocatorOptions
+from allocator.simulation import node_choice
 from allocator.simulation.model import SimulationInput, SimulationOptions, SimulationResult
 from allocator.simulation.simulate import simulate_in_order, simulate_together
 from allocator.strategies import registry
@@ -36,6 +37,7 @@ from testing.allocation.builders import (
     slice_of,
 )
 from testing.allocation.cases import held_claim
+from testing.counting import counted_calls
 
 GPU = "nvidia.com/gpu"
 
@@ -615,3 +617,22 @@ def test_the_request_stays_as_it_is() -> None:
 
     assert requested == named_claim("a")
     assert requested.status is None
+
+
+# --- many nodes -----------------------------------------------------------------------------------
+
+
+def test_nodes_that_are_alike_are_not_compared_one_by_one() -> None:
+    """With 5,000 nodes each pod took 2 ms, though nothing but the name told them apart."""
+    work = []
+    for number in (3, 30):
+        names = [f"node-{index:02}" for index in reversed(range(number))]
+        slices = [slice_of(device("gpu-0"), pool=name) for name in names]
+        with counted_calls() as calls:
+            answer = simulated_result(
+                claims=[named_claim("a")], slices=slices, nodes=[node(name) for name in names]
+            )
+        assert ["node-00"] == [placed.node for placed in answer.claims]
+        work.append(sum(calls[code] for code in calls if code.co_filename == node_choice.__file__))
+
+    assert work[0] == work[1]
