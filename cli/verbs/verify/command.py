@@ -55,15 +55,9 @@ from migration.assessment.assumed import kept_device_keys, whole_device_keys
 from migration.assessment.doubled import DoubledNodes
 from migration.cluster.node_devices import with_renamed
 from migration.cluster.work_groups import CREATED_KINDS
-from migration.plan.checks.before import check_budgets, check_work
-from migration.plan.checks.checks import (
-    Check,
-    WaveAnswer,
-    check_node,
-    check_wave,
-    view_cluster,
-)
-from migration.plan.checks.stopped import check_stopped
+from migration.plan.checks.after import check_wave
+from migration.plan.checks.checks import Check, WaveAnswer, check_node, view_cluster
+from migration.plan.checks.drains import check_budgets, check_work
 from migration.plan.model.plan import Plan, Wave
 from migration.plan.planning.before_wave import check_before_wave, check_planned_pods
 from migration.plan.planning.prepared import PlanQuestion
@@ -426,9 +420,7 @@ def _check_cluster(
 ) -> WaveAnswer:
     view = view_cluster(documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
     if not before:
-        answer = check_wave(plan, wave, view)
-        checks = (*answer.checks, *check_stopped(plan, wave, view))
-        return msgspec.structs.replace(answer, checks=checks)
+        return check_wave(plan, wave, view)
     return check_before_wave(plan, wave, view, _plan_question(plan, documents))
 
 

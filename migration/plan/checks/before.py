@@ -30,8 +30,8 @@ from migration.plan.checks.checks import (
     is_gone,
     note_check,
     ok_check,
-    waiting_check,
 )
+from migration.plan.checks.drains import check_drain
 from migration.plan.checks.driver_pods import check_driver_pods
 from migration.plan.checks.early_labels import check_early_labels
 from migration.plan.checks.gpu_labels import check_gpu_labels
@@ -50,13 +50,11 @@ from migration.plan.facts.environment import (
 from migration.plan.facts.kept_away import is_kept_away, is_remapped, kept_away, missing_labels
 from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.selecting import stranded_pods
-from migration.plan.facts.work import Restart, describe_work, read_restart
-from migration.plan.model.plan import Held, Plan, PlannedNode, PlannedWork, Wave
+from migration.plan.facts.work import Restart, read_restart
+from migration.plan.model.plan import Held, Plan, PlannedNode, Wave
 from translation.cluster.snapshot import WideMapping
 
 DAEMON_SETS: Final = "daemonsets"
-PODS: Final = "pods"
-BUDGETS: Final = "poddisruptionbudgets"
 AGAIN: Final = "plan again from a new snapshot"
 _UNPLACED: Final = (
     "no other node takes it or has the CPU and memory: it waits until a node that takes it is back"
@@ -114,7 +112,7 @@ def check_before(
             for node in earlier.nodes
         ),
         *(_check_unswitched(node, view) for node in wave.nodes),
-        *(check for node in wave.nodes for check in _check_drain(node.name, wave, view)),
+        *(check for node in wave.nodes for check in check_drain(node.name, wave, view)),
         *_check_environment(plan, wave, view),
         *_check_classes(plan, view),
         *_check_wide_mappings(plan, wide_mappings),
@@ -178,51 +176,6 @@ def _check_unswitched(node: PlannedNode, view: ClusterView) -> Check:
     if mapping_at(document, "spec").get("unschedulable") is True:
         return note_check(reference, _CORDONED)
     return ok_check(reference, "is as planned")
-
-
-def _check_drain(node: str, wave: Wave, view: ClusterView) -> Iterator[Check]:
-    """Yield the checks that would stop a drain.
-
-    Servers of JupyterHub's users that the plan knows do not: `switch.sh` asks about them, and deletes them.
-    """
-    yield from _check_budgets(node, view)
-    yield from _work_notes(node, view)
-    servers = {work.pod for work in wave.work if work.hub_server}
-    bare = [
-        f"{pod.namespace}/{pod.name}"
-        for pod in view.evidence.bare_pods(node)
-        if f"Pod/{pod.namespace}/{pod.name}" not in servers
-    ]
-    if bare:
-        yield _bare_check(node, bare)
-
-
-def check_bare_pods(plan: Plan, node: str, view: ClusterView) -> Iterator[Check]:
-    """Yield a failed check for pods that a drain would stop at, without those that `switch.sh` asks about."""
-    with_work = {work.pod for wave in plan.waves for work in wave.work}
-    bare = [
-        f"{pod.namespace}/{pod.name}"
-        for pod in view.evidence.bare_pods(node)
-        if f"Pod/{pod.namespace}/{pod.name}" not in with_work
-    ]
-    if bare:
-        yield _bare_check(node, bare)
-
-
-def _bare_check(node: str, bare: Sequence[str]) -> Check:
-    return failed_check(
-        f"Node//{node}",
-        f"nothing creates {join_names(bare)} again, and kubectl drain stops at such pods",
-    )
-
-
-def _check_budgets(node: str, view: ClusterView) -> Iterator[Check]:
-    """Yield the PodDisruptionBudgets that would hold a drain."""
-    reference = f"Node//{node}"
-    for budget, pods in view.evidence.blocking_budgets(node):
-        yield failed_check(reference, budget.never_text.format(f"of pod {pods[0].name}"))
-    for budget, pods in view.evidence.exhausted_budgets(node):
-        yield waiting_check(reference, budget.now_text.format(f"of pod {pods[0].name}"))
 
 
 def _check_environment(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
@@ -419,49 +372,6 @@ def _check_claim_counts(
             yield failed_check(shortage.quota, f"{reason}: {fix}")
         elif not pods:
             yield note_check(shortage.quota, f"{reason}: {fix}")
-
-
-def check_work(node: str, view: ClusterView) -> WaveAnswer:
-    """Check that no pod of a node would lose its work if the node was drained now."""
-    reference = f"Node//{node}"
-    if view.find("Node", node) is None:
-        return WaveAnswer(wave=None, checks=(failed_check(reference, "there is no such node"),))
-    if PODS in view.unreadable:
-        unread = failed_check(reference, "its pods could not be read")
-        return WaveAnswer(wave=None, checks=(unread,))
-    checks = [
-        failed_check(work.pod, f"{_refusal(work)}: {describe_work(work)}")
-        if work.never_ends
-        else waiting_check(work.pod, f"it would lose its work: {describe_work(work)}")
-        for work in view.work.get(node, ())
-        if work.waits
-    ]
-    nothing = ok_check(reference, "no pod would lose its work")
-    return WaveAnswer(wave=None, checks=tuple(checks) or (nothing,))
-
-
-def _refusal(work: PlannedWork) -> str:
-    return "it asks not to be evicted" if work.annotations else "it would lose its work"
-
-
-def check_budgets(node: str, view: ClusterView) -> WaveAnswer:
-    """Check that no PodDisruptionBudget holds the drain of a node."""
-    reference = f"Node//{node}"
-    checks = list(_check_budgets(node, view))
-    if view.find("Node", node) is None:
-        checks = [failed_check(reference, "there is no such node")]
-    elif unread := sorted({PODS, BUDGETS} & set(view.unreadable)):
-        checks = [failed_check(reference, f"{join_names(unread)} could not be read")]
-    nothing = ok_check(reference, "no PodDisruptionBudget holds its drain")
-    return WaveAnswer(wave=None, checks=tuple(checks) or (nothing,))
-
-
-def _work_notes(node: str, view: ClusterView) -> Iterator[Check]:
-    """Yield the pods with work that switch.sh waits for, and those that lose something."""
-    for work in view.work.get(node, ()):
-        verb = "switch.sh waits for it" if work.waits else "it is evicted"
-        verb = "switch.sh asks about it" if work.never_ends else verb
-        yield note_check(work.pod, f"{verb}: {describe_work(work)}")
 
 
 def _restart_notes(wave: Wave, view: ClusterView) -> Iterator[Check]:

@@ -21,7 +21,7 @@ from migration.cluster.evidence import mapping_at
 from migration.cluster.limit_ranges import RejectedWorkload
 from migration.conversion.quota_amounts import resource_name
 from migration.conversion.replaced_lines import without_replaced_lines
-from migration.plan.checks.before import AGAIN, check_bare_pods, check_before
+from migration.plan.checks.before import AGAIN, check_before
 from migration.plan.checks.checks import (
     Check,
     ClusterView,
@@ -30,6 +30,7 @@ from migration.plan.checks.checks import (
     failed_check,
     ok_check,
 )
+from migration.plan.checks.drains import check_bare_pods
 from migration.plan.checks.unplanned import check_unplanned
 from migration.plan.facts.opted_in import opted_out_workloads
 from migration.plan.model.parts import Part
