@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -38,9 +39,10 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 
 
 class RunningPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that has a node and has not ended.
+    """A pod that has not ended.
 
     Attributes:
+        node: Its node; empty while it waits for one.
         controller: Kind of its controller; empty for a pod that nothing creates again.
         is_mirror: It is of a file on its node, and stays there.
         ends: It runs to its end.
@@ -254,11 +256,12 @@ def read_evidence(
             pod = _running_pod(source, namespace)
             if pod is not None:
                 pods.setdefault(pod.node, []).append(pod)
+    budgets = tuple(_budgets(objects, [*chain.from_iterable(pods.values())], namespace))
     by_node = {
         node: tuple(sorted(members, key=lambda pod: (pod.namespace, pod.name)))
         for node, members in sorted(pods.items())
+        if node
     }
-    budgets = tuple(_budgets(objects, by_node, namespace))
     return Evidence(pods=by_node, budgets=budgets, pinned=pinned)
 
 
@@ -325,14 +328,13 @@ def controller_kind(document: object) -> str:
 
 
 def _running_pod(source: SourceObject, namespace: str) -> RunningPod | None:
-    node = mapping_at(source.document, "spec").get("nodeName")
     phase = text_map(source.document, "status").get("phase")
-    if not isinstance(node, str) or not node or phase in FINISHED_PHASES:
+    if phase in FINISHED_PHASES:
         return None
     return RunningPod(
         namespace=source.namespace or namespace,
         name=source.name,
-        node=node,
+        node=text_map(source.document, "spec").get("nodeName", ""),
         labels=text_map(source.document, "metadata", "labels"),
         controller=controller_kind(source.document),
         is_mirror=_MIRROR in mapping_at(source.document, "metadata", "annotations"),
@@ -345,13 +347,13 @@ def _running_pod(source: SourceObject, namespace: str) -> RunningPod | None:
 
 def _budgets(
     objects: Iterable[SourceObject],
-    pods: Mapping[str, tuple[RunningPod, ...]],
+    pods: Collection[RunningPod],
     namespace: str,
 ) -> Iterator[Disruptions]:
     """Yield the PodDisruptionBudgets.
 
-    Source: k8s.io/kubernetes v1.37.1, pkg/controller/disruption: percentages are rounded up, and the
-    expected number of pods is taken from what runs.
+    Source: k8s.io/kubernetes v1.37.1, pkg/controller/disruption: percentages are rounded up, and pods that wait for a
+    node are expected to come, as those that an eviction has just had created.
     """
     for source in objects:
         if (source.api_version, source.kind) != ("policy/v1", "PodDisruptionBudget"):
@@ -366,7 +368,7 @@ def _budgets(
             allowed=0,
             now=None,
         )
-        number = sum(budget.covers(pod) for members in pods.values() for pod in members)
+        number = sum(map(budget.covers, pods))
         status = mapping_at(source.document, "status")
         now = status.get("disruptionsAllowed")
         is_counted = not (_needs_scale(spec) and _has_failed(status))

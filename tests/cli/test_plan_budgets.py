@@ -1,12 +1,19 @@
 """`drawbridge plan` and its scripts: PodDisruptionBudgets that hold a drain are named, and no script hangs at them."""
 
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cli.reading.cluster_documents import DocumentFlags
+from cli.verbs.verify import command
 from kube.manifests.dump import dump_yaml
+from kube.manifests.source import SourceObject
+from migration.plan.checks.checks import State
+from process.model.durations import Duration
 from testing.command import drawbridge
 from testing.documents import api_object
 from testing.migration import SHARE, budget, hami_node, workload
@@ -127,6 +134,62 @@ def test_verify_of_a_node_without_readable_budgets_lets_no_drain_begin(tmp_path:
 
     assert 1 == result.exit_code
     assert "poddisruptionbudgets could not be read" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("replicas", "state", "text"),
+    [
+        (2, "failed", "never allows the eviction of pod web-0: minAvailable 2 of its 2 pods"),
+        (
+            3,
+            "waiting",
+            NOW.format("").replace("minAvailable 1 of its 2", "minAvailable 2 of its 3"),
+        ),
+    ],
+    ids=["too few", "one waits for a node"],
+)
+def test_a_pod_that_waits_for_a_node_counts_for_a_budget(
+    tmp_path: Path, replicas: int, state: str, text: str
+) -> None:
+    """The pod that comes for an evicted one has no node at first, and the budget let none go for ever then."""
+    objects = fleet(minAvailable=2, status={"disruptionsAllowed": 0})
+    *_, waiting = workload("web", SHARE, ["", "", ""])
+    waiting["status"] = {"phase": "Pending"}
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml([*objects, *([waiting] if replicas > 2 else [])]))
+
+    result = drawbridge("verify", "--snapshot", file, "--node", "h-0", "--budgets", "-o", "json")
+
+    (check,) = json.loads(result.stdout)["checks"]
+    assert (state, True) == (check["state"], text in check["message"]), check
+
+
+def test_no_time_goes_by_for_a_budget_that_never_allows_an_eviction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`switch.sh` waited ten minutes for it, with its nodes cordoned."""
+    objects = [
+        SourceObject(document=dict(document), source="now.yaml", line=1)
+        for document in fleet(maxUnavailable=0)
+    ]
+    documents = SimpleNamespace(objects=tuple(objects), unreadable=())
+    monkeypatch.setattr(command, "read_documents", lambda *_: documents)
+    question = command._ask_node("h-0", {}, before=False, budgets=True)
+    assert question is not None
+    flags = DocumentFlags(
+        snapshots=(),
+        live=True,
+        kubeconfig=None,
+        context=None,
+        profile_directory=None,
+        settings=None,
+    )
+
+    begin = time.monotonic()
+    answer = command._wait_until_right(flags, question, Duration(60))
+
+    assert time.monotonic() - begin < 30
+    assert [State.FAILED] == [check.state for check in answer.checks]
 
 
 @pytest.mark.parametrize("flags", [("--budgets",), ("--node", "a", "--budgets", "--before")])

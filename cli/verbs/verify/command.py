@@ -454,7 +454,7 @@ def _ask_node(
             lambda documents, _: check(
                 node, view_cluster(documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
             ),
-            ends_failed=before,
+            ends_failed=True,
         )
     return Question(
         NODE_KINDS,
