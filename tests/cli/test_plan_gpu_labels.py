@@ -1,14 +1,18 @@
 """`drawbridge plan`: nodes that the Cluster Autoscaler takes for unready once their device plugin has left."""
 
+import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from findings.text import join_names
+from kube.manifests.dump import dump_yaml
 from migration.plan.facts.node_autoscalers import is_halted, unready_label, unready_selector
+from testing.command import drawbridge
 from testing.documents import api_object, namespace, node
 from testing.migration import GPU, daemon_set, hami_node, plugin_node, workload
 from testing.plan import checks_before, planned
@@ -235,6 +239,50 @@ def test_the_checks_before_a_wave_name_switched_nodes_and_a_halt(tmp_path: Path)
     assert f"Cluster Autoscaler takes {names} for unready by the label {AWS}, see the" in label[1]
     assert f"leave {KEY} on them" in label[1]
     assert "after this wave 4 of 6 nodes are unready for Cluster Autoscaler" in halt[1]
+
+
+@pytest.mark.parametrize(
+    ("wave", "released", "halt"),
+    [(1, (), ""), (2, (), "4 of 6 nodes"), (3, (), "6 of 6 nodes"), (3, range(6), "")],
+    ids=["2 nodes", "4 nodes", "all nodes", "without the label"],
+)
+def test_the_checks_after_a_wave_name_switched_nodes_and_a_halt(
+    tmp_path: Path, wave: int, released: Sequence[int], halt: str
+) -> None:
+    """Nothing named the nodes of the last wave, after which no other one begins."""
+    nodes = labelled_nodes(6)
+    plan = planned(tmp_path, [*nodes, PLUGIN], "--wave-nodes", 2)
+    switched = [node["name"] for entry in plan["waves"][:wave] for node in entry["nodes"]]
+    for document in nodes:
+        if document["metadata"]["name"] in switched:
+            document["status"]["allocatable"] = {GPU: "0"}
+    for number in released:
+        del nodes[number]["metadata"]["labels"][AWS]
+
+    notes = cluster_notes(tmp_path, [*nodes, PLUGIN], wave)
+
+    label = [text for text in notes if "see the notes of the plan on it" in text]
+    halts = [text for text in notes if "removes no node of the cluster" in text]
+    assert ([], []) == (label, halts) if released else 1 == len(label)
+    for text in label:
+        assert f"Cluster Autoscaler takes {join_names(switched)} for unready by the" in text
+    assert bool(halt) is bool(halts)
+    for text in halts:
+        assert text.startswith(f"{halt} are unready for Cluster Autoscaler by their label")
+        assert "before this wave" not in text
+
+
+def cluster_notes(tmp_path: Path, objects: Sequence[Mapping[str, Any]], wave: int) -> list[str]:
+    """Return the notes on the cluster of the checks after a wave."""
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(objects))
+    folder = tmp_path / "plan" / f"wave-{wave}"
+    result = drawbridge("verify", "--snapshot", file, "--wave", folder, "-o", "json")
+    return [
+        check["message"]
+        for check in json.loads(result.stdout)["checks"]
+        if (check["object"], check["state"]) == ("Cluster//", "note")
+    ]
 
 
 def planned_names(tmp_path: Path, nodes: list[dict[str, Any]]) -> list[str]:

@@ -22,6 +22,7 @@ from migration.plan.checks.checks import (
     ok_check,
     waiting_check,
 )
+from migration.plan.checks.gpu_labels import check_switched_labels
 from migration.plan.checks.stopped import check_stopped
 from migration.plan.facts.ready_pods import (
     has_claims,
@@ -50,6 +51,7 @@ def check_wave(plan: Plan, wave: Wave, view: ClusterView) -> WaveAnswer:
         ),
         *_check_daemon_pods(wave, view),
         *check_stopped(plan, wave, view),
+        *check_switched_labels(plan, wave, view),
     ]
     return WaveAnswer(wave=wave.wave, checks=tuple(checks))
 

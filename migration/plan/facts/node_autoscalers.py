@@ -70,6 +70,7 @@ _GPU_KEYS: Final = frozenset(
 _MOST_UNREADY: Final = 3
 _MOST_UNREADY_SHARE: Final = 0.45
 """The defaults of --ok-total-unready-count and --max-total-unready-percentage."""
+_RAISE: Final = "raise --max-total-unready-percentage (45) to 100"
 _AUTOSCALER_IMAGE: Final = re.compile(r"cluster-autoscaler[^:]*:v?1\.(\d{1,3})(?!\d)")
 _CLAIM_TOPICS: Final = (Topic.SEES_CLAIMS, Topic.SCALE_FROM_ZERO)
 _NATIVE_TOPICS: Final = (Topic.EXTENDED_RESOURCES, Topic.NATIVE)
@@ -224,9 +225,20 @@ def _halt_notes(
 def halt_text(unready: int, nodes: int) -> str:
     """Return a sentence on the nodes that are unready after a wave."""
     return (
-        f"after this wave {unready} of {count_text(nodes, 'node')} are unready for Cluster Autoscaler by their label of GPUs, and it "
-        "adds and removes no node of the cluster, those without GPUs included: before this wave see to the label of the nodes that "
-        "are switched, or raise --max-total-unready-percentage (45) to 100"
+        f"after this wave {_unready_text(unready, nodes)}: before this wave see to the label of the nodes that are switched, or "
+        f"{_RAISE}"
+    )
+
+
+def halted_text(unready: int, nodes: int) -> str:
+    """Return a sentence on the nodes that are unready now."""
+    return f"{_unready_text(unready, nodes)}: see to the label of the switched nodes, or {_RAISE}"
+
+
+def _unready_text(unready: int, nodes: int) -> str:
+    return (
+        f"{unready} of {count_text(nodes, 'node')} are unready for Cluster Autoscaler by their label of GPUs, and it adds and "
+        "removes no node of the cluster, those without GPUs included"
     )
 
 
