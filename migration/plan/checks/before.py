@@ -67,6 +67,7 @@ _CORDONED: Final = (
     "it is as planned, but cordoned, and the end of this wave uncordons it: if it is to take no pods, plan again from a new "
     "snapshot"
 )
+_AWAITED: Final = "{}; among those that wait now, {} had a node when the plan was made: see that they get devices first, or {}"
 _STRANDED: Final = "no node has the labels that it selects, also after this wave, so it waits for ever: let it select another label first"
 
 
@@ -140,9 +141,7 @@ def check_before(
         checks += [failed_check(name, message) for name, message in drained.rejected.items()]
         capacity = f"Wave//{wave.wave}"
         if drained.misfit:
-            checks.append(
-                failed_check(capacity, f"{drained.misfit}: plan again from a new snapshot")
-            )
+            checks.append(failed_check(capacity, _misfit_text(drained)))
         elif wave.nodes:
             text = "all pods have devices while its nodes are drained, and once they are switched"
             checks.append(ok_check(capacity, text))
@@ -152,6 +151,12 @@ def check_before(
             for pod in drained.unplaced_pods
         ]
     return WaveAnswer(wave=wave.wave, checks=(*checks, *workload_checks))
+
+
+def _misfit_text(drained: DrainAnswer) -> str:
+    if drained.awaited:
+        return _AWAITED.format(drained.misfit, drained.awaited, AGAIN)
+    return f"{drained.misfit}: {AGAIN}"
 
 
 def _check_unswitched(node: PlannedNode, view: ClusterView) -> Check:

@@ -70,6 +70,7 @@ class DrainAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         misfit: The reason why those with devices find none elsewhere; empty where they do.
+        awaited: Those that wait already, and had a node when the plan was made, by workload; empty without any.
         unplaced_pods: Those without devices that no other node takes or has room for, as `Pod/namespace/name`.
         unserved: Workload whose pods run, and that no node would serve once it is opted in, to the reason.
         early: Workload whose next pods would get claims, since its driver publishes no GPUs yet, to the reason with its
@@ -78,6 +79,7 @@ class DrainAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     misfit: str
+    awaited: str = ""
     unplaced_pods: tuple[str, ...] = ()
     unserved: Mapping[str, str] = {}
     early: Mapping[str, str] = {}

@@ -4,7 +4,7 @@ Pods that waited, or were not ready, when the plan was made are no reason to sto
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from findings.text import join_names
 from kube.api.workloads import DAEMON_SET, pods_at_a_time
@@ -12,6 +12,9 @@ from kube.manifests.source import SourceObject
 from migration.cluster.evidence import list_at, mapping_at
 from migration.cluster.workloads import Workload
 from migration.plan.model.plan import RUN_OUT, PlannedWorkload
+
+_COMING_LATER: Final = RUN_OUT | {DAEMON_SET}
+"""Kinds that have as many pods as there is work, or nodes."""
 
 
 def is_running(pod: SourceObject) -> bool:
@@ -37,6 +40,18 @@ def has_run(pod: SourceObject) -> bool:
     """
     has_phase = "phase" in mapping_at(pod.document, "status")
     return bool(node_of(pod)) and (is_running(pod) or (not has_phase and _is_sound(pod)))
+
+
+def scheduled_pods(workloads: Iterable[Workload]) -> dict[str, int]:
+    """Return workload, as `Kind/namespace/name`, to the number of its pods that have a node.
+
+    Pods that run to their end may begin later, and those of a DaemonSet come with nodes, so neither are in it.
+    """
+    return {
+        workload.key.reference: sum(bool(node_of(pod)) for pod in workload.pods)
+        for workload in workloads
+        if workload.key.kind not in _COMING_LATER and not workload.runs_to_completion
+    }
 
 
 def replaces_pods_that_ran(

@@ -414,6 +414,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         unready_nodes: The nodes with devices that were not ready, and whose devices do not count as free.
         remaining: The nodes and workloads that stay with their device plugin, as `translation.keep` says.
         stopped_workloads: Workloads of other projects without pods that request devices, to be started after the last wave.
+        scheduled_pods: Workload with devices, as `Kind/namespace/name`, to the number of its pods that had a node when the
+            plan was made; without those whose pods run to their end, and DaemonSets. Null in plans of earlier versions: pods
+            that wait before a wave need no devices then.
     """
 
     kubernetes_version: str
@@ -449,6 +452,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unready_nodes: tuple[str, ...] = ()
     remaining: Remaining = Remaining()
     stopped_workloads: tuple[StoppedWorkload, ...] = ()
+    scheduled_pods: Mapping[str, int] | None = None
 
     def quota_namespaces(self, wave: Wave) -> tuple[str, ...]:
         """Return the namespaces with quotas that a wave changes, before its first drain."""

@@ -299,8 +299,10 @@ def _drain_answer(
     planner = prepared.planner(Policy(wave_nodes=len(wave.nodes), keep_free=plan.keep_free))
     stage, draining = prepared.stage(), frozenset(node.name for node in wave.nodes)
     labelled = wave.labelled_workloads
+    misfit = planner.misfit(stage, wave.nodes, tuple(_parts_of(wave)), plan.scheduled_pods or {})
     return DrainAnswer(
-        misfit=planner.misfit(stage, wave.nodes, tuple(_parts_of(wave))),
+        misfit=misfit.reason if misfit is not None else "",
+        awaited=misfit.awaited if misfit is not None else "",
         unplaced_pods=planner.unplaced(stage, draining),
         unserved={
             reference: entry.reason

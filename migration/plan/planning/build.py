@@ -59,6 +59,7 @@ from migration.plan.facts.quota_files import (
     with_uncounted_quotas,
     with_uncreated_surge,
 )
+from migration.plan.facts.ready_pods import scheduled_pods
 from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.stopped_workloads import find_stopped_workloads, without_started_by_others
 from migration.plan.model.plan import (
@@ -319,6 +320,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         stopped_workloads=find_stopped_workloads(
             prepared.cluster.workloads, prepared.groups, waves.waves, stage.opted_in
         ),
+        scheduled_pods=scheduled_pods(prepared.groups.values()),
     )
     plan = with_environment(
         *(plan, question.objects, vocabularies_in_force(question.options, question.profiles)),

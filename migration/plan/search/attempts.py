@@ -1,7 +1,7 @@
 """The largest wave that fits at a moment: its nodes, and its namespaces. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -33,6 +33,7 @@ from migration.plan.search.rivals import (
     with_rivals,
 )
 from migration.plan.stage.placement import Placer
+from migration.plan.stage.stage import PodKey
 from migration.plan.stage.stage_allocator import Placement, drivers_with_fewer_free, free_shortage
 
 _TRIED_ALONE: Final = 32
@@ -334,14 +335,19 @@ class WaveSearch:
         return obstacle and msgspec.structs.replace(obstacle, moment=_OPTED_IN, nodes=())
 
     def check_wave(
-        self, moment: Moment, names: frozenset[str], parts: tuple[Part, ...]
+        self,
+        moment: Moment,
+        names: frozenset[str],
+        parts: tuple[Part, ...],
+        awaited: Collection[PodKey] = (),
     ) -> Obstacle | None:
-        """Return the obstacle to the drain of nodes, else to their switch with the opt-in of parts."""
+        """Return the obstacle to the drain of nodes, else to their switch with the opt-in of parts, when awaited pods count."""
         before, self.obstacle = moment.placement, None
         if names:
             during, self.obstacle = self._drain(moment, names)
             before = during.after(before)
         if self.obstacle is None:
+            moment = msgspec.structs.replace(moment, pending=moment.pending.difference(awaited))
             _, self.obstacle = self._switched(moment, names, before, parts)
         return self.explained(moment)
 

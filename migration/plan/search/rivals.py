@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,38 @@ OPT_IN_FIRST: Final = (
     "DaemonSet from this node; then plan again from a new snapshot"
 )
 """The fix of a DaemonSet's pods that get no claims with their node."""
+
+
+class Misfit(NamedTuple):
+    """Pods without devices in a wave.
+
+    Attributes:
+        reason: The moment, and the pods.
+        awaited: The pods that wait before the wave already, and that it has to have devices for; empty without any.
+    """
+
+    reason: str
+    awaited: str
+
+
+def awaited_pods(
+    moment: Moment, scheduled: Mapping[str, int], live: Collection[PodKey]
+) -> frozenset[PodKey]:
+    """Return the pods that wait at a moment in the place of those that had a node once.
+
+    Args:
+        moment: The moment.
+        scheduled: Workload to the number of its pods that had one.
+        live: The pods that have one now.
+    """
+    missing = Counter(scheduled)
+    missing.subtract(key.workload for key in moment.placement.nodes)
+    awaited = set[PodKey]()
+    for key in sorted(moment.pending.difference(live)):
+        if missing[key.workload] > 0:
+            missing[key.workload] -= 1
+            awaited.add(key)
+    return frozenset(awaited)
 
 
 def missing_pods(moment: Moment, placement: Placement) -> frozenset[PodKey]:
@@ -62,7 +94,7 @@ def pods_obstacle(moment: Moment, placement: Placement, when: CheckedMoment) -> 
 def pods_have(pods: frozenset[PodKey], what: str) -> str:
     """Return the text about pods that have something, or have `no devices`, with their workloads."""
     verb = "has" if len(pods) == 1 else "have"
-    return f"{count_text(len(pods), 'pod')} {verb} {what}: {_by_workload(pods)}"
+    return f"{count_text(len(pods), 'pod')} {verb} {what}: {by_workload(pods)}"
 
 
 def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
@@ -91,7 +123,7 @@ def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
         missing = missing_pods(moment, placement)
     if len(missing) >= len(first):
         return obstacle
-    problem = f"{obstacle.problem}, while pods that wait today have some: {_by_workload(rivals)}"
+    problem = f"{obstacle.problem}, while pods that wait today have some: {by_workload(rivals)}"
     return msgspec.structs.replace(obstacle, problem=problem, missing=frozenset())
 
 
@@ -158,7 +190,7 @@ def _usable_nodes(moment: Moment, pods: frozenset[PodKey]) -> frozenset[str]:
     return frozenset[str]().union(*(moment.usable.get(name, frozenset()) for name in names))
 
 
-def _by_workload(pods: frozenset[PodKey]) -> str:
+def by_workload(pods: frozenset[PodKey]) -> str:
     """Return the number of pods of each workload."""
     workloads = Counter(key.workload for key in pods)
     return join_names([f"{count} of {name}" for name, count in sorted(workloads.items())])

@@ -31,6 +31,7 @@ from migration.plan.search.moments import (
     policies_in_order,
 )
 from migration.plan.search.next_pods import find_added_pods, find_next_pods
+from migration.plan.search.rivals import Misfit, awaited_pods, by_workload
 from migration.plan.search.searched import (
     SearchedWaves,
     completed,
@@ -226,13 +227,23 @@ class Planner:
             ),
         )
 
-    def misfit(self, stage: Stage, nodes: Sequence[PlannedNode], parts: tuple[Part, ...]) -> str:
-        """Explain that pods find no devices in a drain of nodes, or after their switch with parts opted in; empty if all do."""
+    def misfit(
+        self,
+        stage: Stage,
+        nodes: Sequence[PlannedNode],
+        parts: tuple[Part, ...],
+        scheduled: Mapping[str, int],
+    ) -> Misfit | None:
+        """Return the pods without devices in a drain of nodes, or after their switch with parts opted in; None without any.
+
+        Args:
+            scheduled: Workload to the number of its pods that had a node once; as many have to have devices after the switch.
+        """
         search = WaveSearch(self._placer, self._policy, self._losses, lambda: False)
-        labelled = self._labelled(stage, nodes)
-        names = frozenset(node.name for node in nodes)
-        obstacle = search.check_wave(self._begin(labelled, (), ()), names, parts)
-        return obstacle.reason if obstacle is not None else ""
+        begin = self._begin(self._labelled(stage, nodes), (), ())
+        awaited = awaited_pods(begin, scheduled, self._live.nodes)
+        obstacle = search.check_wave(begin, frozenset(n.name for n in nodes), parts, awaited)
+        return obstacle and Misfit(obstacle.reason, by_workload(awaited))
 
     def usable_later(self, stage: Stage, nodes: Iterable[PlannedNode]) -> UsableNodes:
         """Return the nodes that workloads may use, once some nodes are switched."""
