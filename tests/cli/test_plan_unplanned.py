@@ -11,7 +11,7 @@ from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 from testing.documents import namespace
 from testing.migration import SHARE, WHOLE, hami_node, plugin_node, running_job, workload
-from testing.plan import failed_before, planned, run_script
+from testing.plan import checks_before, failed_before, planned, run_script
 
 Objects = Sequence[Mapping[str, Any]]
 
@@ -113,6 +113,45 @@ def test_the_reason_that_nothing_moves_a_new_pod_is_named(tmp_path: Path) -> Non
     assert "nothing here restarts a RayService" in new["RayService/team/tune"]
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "state"),
+    [
+        (workload("idle", WHOLE, []), workload("idle", WHOLE, ["gpu-0"]), "note"),
+        ([], workload("idle", WHOLE, ["gpu-0"]), "failed"),
+        (
+            workload("idle", WHOLE, [], kind="DaemonSet"),
+            workload("idle", WHOLE, ["gpu-0"], kind="DaemonSet"),
+            "failed",
+        ),
+    ],
+    ids=["it had no pods", "it came since", "a DaemonSet"],
+)
+def test_a_native_workload_that_the_plan_saw_without_pods_stops_no_wave(
+    tmp_path: Path, before: Objects, now: Objects, state: str
+) -> None:
+    """Its pods come again on any node with devices, so a plan again changed nothing but the wave's list."""
+    plan = planned(tmp_path, cluster(*before), "--wave-nodes", 1)
+
+    checks = checks_before(tmp_path, cluster(*now), wave_of(plan, "gpu-0"))
+
+    (check,) = [check for check in checks if check["object"].endswith("/team/idle")]
+    assert state == check["state"]
+    if state == "note":
+        assert check["message"].startswith(
+            "no wave of the plan has it, and idle-0 on gpu-0 will be evicted: its pods come again"
+        )
+
+
+def test_a_notebook_that_was_stopped_when_the_plan_was_made_is_not_drained(tmp_path: Path) -> None:
+    """The plan says to start it after the last wave."""
+    owner, _ = notebook("lab", "gpu-0")
+    owner["spec"]["replicas"] = 0
+
+    new = failed(tmp_path, cluster(owner), cluster(*notebook("lab", "gpu-0")))
+
+    assert ["Notebook/team/lab"] == [*new]
+
+
 def kept_nic(node: str) -> list[dict[str, Any]]:
     return workload("nic", {"rdma/hca": "1"}, [node])
 
@@ -161,6 +200,18 @@ def test_a_node_with_planned_pods_alone_is_drained(tmp_path: Path) -> None:
     checks = checks_of_node(tmp_path, cluster(), cluster(*job))
 
     assert {"Node//gpu-0": ("ok", "the plan has all of its pods with devices")} == checks
+
+
+def test_a_native_workload_without_pods_in_the_plan_stops_no_drain(tmp_path: Path) -> None:
+    """`checks_of_node` compares the exit status, too."""
+    checks = checks_of_node(
+        tmp_path,
+        cluster(*workload("idle", WHOLE, [])),
+        cluster(*workload("idle", WHOLE, ["gpu-0"])),
+    )
+
+    assert ["Deployment/team/idle"] == [*checks]
+    assert "note" == checks["Deployment/team/idle"][0]
 
 
 def test_pods_that_came_while_others_were_waited_for_are_not_drained(tmp_path: Path) -> None:

@@ -10,15 +10,20 @@ from findings.text import join_names
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.assessment.assessed_cluster import AssessedCluster
+from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.unmoved import unmoved_text
 from migration.cluster.workloads import Workload
-from migration.plan.checks.checks import Check, failed_check
+from migration.plan.checks.checks import Check, failed_check, note_check
 from migration.plan.facts.ready_pods import is_leaving, node_of
 from migration.plan.facts.work import runs_out
-from migration.plan.model.plan import Plan, PlannedNode
+from migration.plan.model.plan import RESTARTED_KINDS, Plan, PlannedNode
 
 _UNPLANNED: Final = "the plan does not have it, and {} on {} would {}: let it end or move it elsewhere, or plan again from a new snapshot"
 _EVICTED: Final = "be evicted, with nothing that waits for the next one"
+_COMES_AGAIN: Final = (
+    "no wave of the plan has it, and {} on {} will be evicted: its pods come again with their device keys on any node that has "
+    "devices for these, and no script waits for that"
+)
 _STAYING: Final = "keep its devices there, which the DRA driver would hand out again"
 
 
@@ -28,7 +33,7 @@ def check_unplanned(
     cluster: AssessedCluster,
     groups: Mapping[str, Workload],
 ) -> Iterator[Check]:
-    """Yield a failed check for each workload with pods on some nodes that nothing in a plan moves.
+    """Yield a failed check for each workload with pods on some nodes that nothing in a plan moves; a note if it comes again.
 
     Pods that run to their end are left out, since `switch.sh` waits for those of today, and pods without a controller,
     since a drain stops at them.
@@ -55,12 +60,29 @@ def check_unplanned(
         ]
         if not pods:
             continue
+        if _is_known_native(plan, workload):
+            yield note_check(reference, _COMES_AGAIN.format(*_names(pods)))
+            continue
         effect = _STAYING if kind == DAEMON_SET else _EVICTED
         text = _UNPLANNED.format(*_names(pods), effect)
         if workload.result is None:
             cause, fix = unmoved_text(workload, cluster.unserved_next.get(reference, ()))
             text = f"{text}; {cause}: {fix}"
         yield failed_check(reference, text)
+
+
+def _is_known_native(plan: Plan, workload: AssessedWorkload) -> bool:
+    """Return True for a workload that a plan saw, whose pods its controller creates again, and Kubernetes serves on any side.
+
+    No wave of the plan has it where it had no pods then, or none on a node of a wave.
+    """
+    reference = workload.key.reference
+    return (
+        workload.outcome is Outcome.NATIVE
+        and workload.key.kind in RESTARTED_KINDS
+        and reference in (plan.scheduled_pods or {})
+        and all(entry.object != reference for entry in plan.held)
+    )
 
 
 def _planned_workloads(plan: Plan) -> Collection[str]:
