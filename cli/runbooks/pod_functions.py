@@ -66,10 +66,10 @@ wait_for_pods() {
 # Print the number of pods that are not ready, from their lines, without those with keys and without a node.
 count_failing() { find_lines -c -v -E -e ' (True|keys unplaced)$' -e '^$' <<<"$1"; }
 
-# Print the names of pods that are not ready, from their lines.
+# Print the names of pods that are not ready, from their lines, and which of them have no node.
 name_waiting() {
-  local names
-  names="$(find_lines -v -e ' True$' -e '^$' <<<"$1" | cut -d ' ' -f 1 | paste -s -d ' ' -)"
+  local names place='s/^([^ ]+) .* unplaced( .*)?$/\1 (no node)/'
+  names="$(find_lines -v -e ' True$' -e '^$' <<<"$1" | sed -E -e "$place" -e 's/^([^ ]+) [^(].*/\1/' | paste -s -d ' ' -)"
   printf '%s\n' "${names:+; not yet: $names}" >&2
 }
 

@@ -37,6 +37,9 @@ ON_ITS_WAY: Final = (
     "1 of 2 pods have no claims, and were created before the namespace or the workload was opted in: web-0; "
     "only 1 of its pods ran when the plan was made, and where its rollout waits for web-2, scale it to 1"
 )
+RAN: Final = "did when the plan was made"
+LEFT: Final = f"{RAN}, so the wave does not wait for"
+FOR_NODE: Final = "for a node with devices"
 NOTE: Final = (
     "not all pods of its workloads are ready today: {}; no script waits for more than that"
 )
@@ -94,7 +97,7 @@ def verified(tmp_path: Path, objects: Sequence[Any], name: str) -> tuple[int, st
             *([PENDING], [PENDING], "c"),
             (
                 "note",
-                "0 of 1 pods run, and none did when the plan was made, so the wave does not wait for web-0",
+                f"0 of 1 pods run, and none {LEFT} web-0; web-0 waits {FOR_NODE}, and none had one then",
             ),
             id="waited",
         ),
@@ -108,7 +111,10 @@ def verified(tmp_path: Path, objects: Sequence[Any], name: str) -> tuple[int, st
         ),
         pytest.param(
             *([RUNNING, RUNNING, PENDING], [RUNNING, PENDING, PENDING], "ccc"),
-            ("waiting", "1 of 3 pods run"),
+            (
+                "waiting",
+                f"1 of 3 pods run, and 2 {RAN}; web-1, web-2 wait {FOR_NODE}, though 2 had one then",
+            ),
             id="fewer than before",
         ),
         pytest.param(
@@ -120,9 +126,25 @@ def verified(tmp_path: Path, objects: Sequence[Any], name: str) -> tuple[int, st
             *([RUNNING, RUNNING], [RUNNING, RUNNING, PENDING], "ccc"),
             (
                 "note",
-                "2 of 3 pods run, and 2 did when the plan was made, so the wave does not wait for web-2",
+                f"2 of 3 pods run, and 2 {LEFT} web-2; web-2 waits {FOR_NODE}, and no more than 2 had one then",
             ),
             id="scaled up",
+        ),
+        pytest.param(
+            *([RUNNING, PENDING], [RUNNING, PENDING], "cc"),
+            (
+                "note",
+                f"1 of 2 pods run, and 1 {LEFT} web-1; web-1 waits {FOR_NODE}, and no more than 1 had one then",
+            ),
+            id="the plan knew of no devices for it",
+        ),
+        pytest.param(
+            *([RUNNING, CRASHING], [RUNNING, PENDING], "cc"),
+            (
+                "note",
+                f"1 of 2 pods run, and 1 {LEFT} web-1; web-1 waits {FOR_NODE}, though 2 had one then",
+            ),
+            id="its devices are gone",
         ),
     ],
 )
@@ -155,7 +177,8 @@ def test_a_plan_of_an_earlier_version_waits_for_all_pods(tmp_path: Path) -> None
 
     now = after(*pods("Deployment", [RUNNING, PENDING], "cc"))
 
-    assert (1, "waiting", "1 of 2 pods run") == verified(tmp_path, now, "Deployment/team/web")
+    text = "1 of 2 pods run; web-1 waits for a node with devices"
+    assert (1, "waiting", text) == verified(tmp_path, now, "Deployment/team/web")
 
 
 @pytest.mark.parametrize(

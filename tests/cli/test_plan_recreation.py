@@ -232,14 +232,17 @@ def test_a_script_stops_at_a_pod_that_does_not_come_back(tmp_path: Path) -> None
 def test_a_way_back_names_the_pods_that_are_not_back(tmp_path: Path) -> None:
     scripts = Scripts(tmp_path, "Deployment", {})
     scripts.show(
-        a="ReplicaSet/web-1 keys True", b="ReplicaSet/web-1 keys", c="ReplicaSet/web-1 keys"
+        a="ReplicaSet/web-1 keys True",
+        b="ReplicaSet/web-1 keys",
+        c="ReplicaSet/web-1 claims unplaced",
+        d="ReplicaSet/web-1 keys ending",
     )
 
     assert 0 == scripts.run("rollback", STATUS="0")[0]
     status, _, told = scripts.run("rollback", STATUS="1")
 
     assert 1 == status
-    assert "team/deployment/web is not back; not yet: b c\n" in told
+    assert "team/deployment/web is not back; not yet: b c (no node) d\n" in told
     assert "stopped at: wait for team/deployment/web" in told
 
 

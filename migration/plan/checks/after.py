@@ -26,6 +26,7 @@ from migration.plan.checks.gpu_labels import check_switched_labels
 from migration.plan.checks.stopped import check_stopped
 from migration.plan.facts.ready_pods import (
     has_claims,
+    is_leaving,
     is_running,
     node_of,
     replaces_pods_that_ran,
@@ -44,9 +45,9 @@ def check_wave(plan: Plan, wave: Wave, view: ClusterView) -> WaveAnswer:
         *(_check_schedulable(node, view) for node in wave.nodes if view.find("Node", node.name)),
         *(_check_opted_in(namespace, view) for namespace in wave.namespaces),
         *(_check_selective(part.namespace, view) for part in wave.partial_namespaces),
-        *(_check_workload(workload, view) for workload in wave.workloads),
+        *(_check_workload(workload, plan, view) for workload in wave.workloads),
         *(
-            _check_workload(workload, view, may_have_keys=True)
+            _check_workload(workload, plan, view, may_have_keys=True)
             for workload in wave.evicted_workloads
         ),
         *_check_daemon_pods(wave, view),
@@ -91,7 +92,7 @@ def _check_selective(namespace: str, view: ClusterView) -> Check:
 
 
 def _check_workload(
-    workload: PlannedWorkload, view: ClusterView, *, may_have_keys: bool = False
+    workload: PlannedWorkload, plan: Plan, view: ClusterView, *, may_have_keys: bool = False
 ) -> Check:
     """Check that the pods of a workload run, with the claims that they have to have, or with device keys."""
     kind = workload.object.partition("/")[0]
@@ -145,7 +146,8 @@ def _check_workload(
         return waiting_check(workload.object, text)
     if len(running) < expected_count:
         text = f"{len(running)} of {expected_count} pods run"
-        return _check_missing_pods(workload, text, running, others)
+        scheduled = (plan.scheduled_pods or {}).get(workload.object)
+        return _check_missing_pods(workload, text, running, others, scheduled)
     claims = "with claims" if workload.is_translated and not without else "with device keys"
     return ok_check(workload.object, f"{len(running)} of {expected_count} pods run, {claims}")
 
@@ -155,6 +157,7 @@ def _check_missing_pods(
     text: str,
     running: Sequence[SourceObject],
     others: Sequence[SourceObject],
+    scheduled: int | None,
 ) -> Check:
     """Return the check of a workload with too few pods; those that did not run when the plan was made stop nothing.
 
@@ -163,19 +166,41 @@ def _check_missing_pods(
         text: The number of its pods that run.
         running: These pods.
         others: Those that do not run, or are not ready.
+        scheduled: The number of its pods that had a node when the plan was made; None if that is not known.
     """
     if others and all(map(runs_out, others)):
         return note_check(
             workload.object,
             f"{text}: nothing waits for {_names(others)}, since pods that run to their end may begin later",
         )
-    if workload.ready_pods is not None and len(running) >= workload.ready_pods:
-        return note_check(
-            workload.object,
-            f"{text}, and {workload.ready_pods or 'none'} did when the plan was made, so the wave does not wait for "
-            f"{_names(others)}",
-        )
-    return waiting_check(workload.object, text)
+    unplaced = [pod for pod in others if not node_of(pod) and not is_leaving(pod)]
+    if workload.ready_pods is None:
+        return waiting_check(workload.object, f"{text}{_waiting_text(unplaced)}")
+    text += f", and {workload.ready_pods or 'none'} did when the plan was made"
+    waiting = _waiting_text(unplaced)
+    if unplaced and scheduled is not None:
+        placed_count = len(running) + len(others) - len(unplaced)
+        waiting += _scheduled_text(placed_count, scheduled)
+    if len(running) < workload.ready_pods:
+        return waiting_check(workload.object, f"{text}{waiting}")
+    return note_check(
+        workload.object, f"{text}, so the wave does not wait for {_names(others)}{waiting}"
+    )
+
+
+def _waiting_text(unplaced: Sequence[SourceObject]) -> str:
+    """Return the text about pods without a node; empty without any."""
+    verb = "waits" if len(unplaced) == 1 else "wait"
+    return f"; {_names(unplaced)} {verb} for a node with devices" if unplaced else ""
+
+
+def _scheduled_text(placed: int, scheduled: int) -> str:
+    """Return the text about the number of pods with a node, now and when the plan was made."""
+    if placed < scheduled:
+        return f", though {scheduled} had one then"
+    return (
+        f", and no more than {scheduled} had one then" if scheduled else ", and none had one then"
+    )
 
 
 def _names(pods: Sequence[SourceObject]) -> str:
