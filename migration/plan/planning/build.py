@@ -79,6 +79,7 @@ from migration.plan.notes.free_by_kind import node_kinds, with_free_by_kind
 from migration.plan.notes.quota_notes import with_device_quota_notes, with_quota_sums
 from migration.plan.notes.smaller_cards import SmallerCardNotes
 from migration.plan.notes.strays import with_strays
+from migration.plan.notes.stuck_drains import with_stuck_drains
 from migration.plan.planning.chart_names import held_by_names, held_unused
 from migration.plan.planning.daemon_sets import daemon_sets_by_node, held_by_daemon_sets
 from migration.plan.planning.namespaces import (
@@ -230,8 +231,12 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     )
     noted_waves = tuple(
         with_device_quota_notes(
-            *(with_line_notes(waves.waves, lines), prepared.cluster, prepared.groups),
-            early_quotas=early_quotas,
+            with_line_notes(
+                with_stuck_drains(waves.waves, waves.details, prepared.evidence), lines
+            ),
+            prepared.cluster,
+            prepared.groups,
+            early_quotas,
         )
     )
     without_wave = with_early(without_wave, lines.early)

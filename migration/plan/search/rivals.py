@@ -51,7 +51,7 @@ def awaited_pods(
         live: The pods that have one now.
     """
     missing = Counter(scheduled)
-    missing.subtract(key.workload for key in moment.placement.nodes)
+    missing.subtract(key.workload for key in {*moment.placement.nodes, *live})
     awaited = set[PodKey]()
     for key in sorted(moment.pending.difference(live)):
         if missing[key.workload] > 0:
