@@ -71,6 +71,7 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pods: The number of pods that it selects.
+        unplaced: The number of those that wait for a node.
         has_maximum: Its limit is `maxUnavailable`.
         allowed: The number of pods that its spec allows to be evicted when all of them are ready.
         now: The number of pods that may be evicted at this moment according to the API server; None
@@ -90,6 +91,7 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     selector: NodeSelector | None
     pods: int = 0
+    unplaced: int = 0
     has_maximum: bool = False
     allowed: int
     now: int | None
@@ -151,7 +153,7 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
         fix = (
             f"raise maxUnavailable to {number} {until}, or scale down before"
             if self.has_maximum
-            else f"lower minAvailable to {self.pods - number} {until}"
+            else f"lower minAvailable to {self.pods - self.unplaced - number} {until}"
         )
         return msgspec.structs.replace(self, pinned_to=node, pinned=number, never_fix=fix)
 
@@ -368,13 +370,15 @@ def _budgets(
             allowed=0,
             now=None,
         )
-        number = sum(map(budget.covers, pods))
+        own = [pod for pod in pods if budget.covers(pod)]
+        number = len(own)
         status = mapping_at(source.document, "status")
         now = status.get("disruptionsAllowed")
         is_counted = not (_needs_scale(spec) and _has_failed(status))
         yield msgspec.structs.replace(
             budget,
             pods=number,
+            unplaced=sum(not pod.node for pod in own),
             has_maximum="maxUnavailable" in spec,
             allowed=_allowed(spec, number) if is_counted else 0,
             limit=f"{_limit_text(spec, number)}{'' if is_counted else _UNCOUNTED}",

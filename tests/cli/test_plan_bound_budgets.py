@@ -114,6 +114,23 @@ def test_a_node_is_held_whose_bound_pods_a_budget_lets_go_in_part(
     assert all(reason in text for reason in [reason for reason, _ in expected] or [LET_GO])
 
 
+def test_a_pod_without_a_node_does_not_stand_in_for_bound_ones(tmp_path: Path) -> None:
+    """It may wait for ever, so the limit has to allow none of the others."""
+    *pods, last = workload("web", {GPU: "1"}, ["gpu-0", "gpu-0", ""])
+    for pod in pods[1:]:
+        pod["spec"] = {**pod["spec"], "nodeSelector": {"kubernetes.io/hostname": "gpu-0"}}
+    last["status"] = {"phase": "Pending"}
+    objects = cluster(*pods, last, budget(minAvailable=2))
+    for document in objects[: len(NODES)]:
+        name = document["metadata"]["name"]
+        document["metadata"]["labels"]["kubernetes.io/hostname"] = name
+
+    held = {entry["object"]: entry for entry in planned(tmp_path, objects)["held"]}
+
+    assert f"{HELD}minAvailable 2 of its 3 pods" == held["Node//gpu-0"]["reason"]
+    assert f"lower minAvailable to 0 {UNTIL}" == held["Node//gpu-0"]["fix"]
+
+
 def test_a_wave_does_not_begin_at_a_budget_that_has_come_since(tmp_path: Path) -> None:
     pods = pods_with_volumes(["gpu-0"] * 2)
     plan = planned(tmp_path, cluster(*pods), "--wave-nodes", 1)
