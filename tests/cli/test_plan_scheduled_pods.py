@@ -103,8 +103,9 @@ def test_pods_that_come_with_work_or_with_nodes_are_not_counted(tmp_path: Path) 
     job = running_job("train", SHARE, ["hami-0"])
     probe = workload("probe", SHARE, ["hami-0"], kind="DaemonSet")
     idle = workload("idle", SHARE, [])
+    plain = workload("plain", {"cpu": "1"}, ["hami-0"])
 
-    plan = planned(tmp_path, cluster(*job, *probe, *idle, *big("hami-1")), *FLAGS)
+    plan = planned(tmp_path, cluster(*job, *probe, *idle, *plain, *big("hami-1")), *FLAGS)
 
     assert {
         "Deployment/large/big": 1,

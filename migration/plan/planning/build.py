@@ -325,7 +325,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         stopped_workloads=find_stopped_workloads(
             prepared.cluster.workloads, prepared.groups, waves.waves, stage.opted_in
         ),
-        scheduled_pods=scheduled_pods(prepared.groups.values()),
+        scheduled_pods=scheduled_pods(prepared.groups[name] for name in own_workloads),
     )
     plan = with_environment(
         *(plan, question.objects, vocabularies_in_force(question.options, question.profiles)),
