@@ -144,6 +144,35 @@ def bound_pods(
     )
 
 
+def pods_of_some_nodes(
+    objects: Sequence[SourceObject], namespace: str, volumes: Volumes
+) -> dict[tuple[str, str], tuple[NodeSelector, ...]]:
+    """Return namespace and name of the running pods with volumes that some nodes do not reach, with their nodes' selectors.
+
+    One with a volume of one node has the name of its own, since not every such volume names its node.
+
+    Args:
+        objects: The cluster's objects.
+        namespace: The namespace for objects that name none.
+        volumes: The cluster's volumes.
+    """
+    bound = bound_pods(objects, namespace, volumes)
+    selectors: dict[tuple[str, str], tuple[NodeSelector, ...]] = {}
+    for source, place, spec in _running_on(objects, namespace):
+        node, name = spec.get("nodeName"), (place, source.name)
+        if isinstance(node, str) and node:
+            own = (_of_node(node),) if name in bound else volumes.selectors(place, spec)
+            if own:
+                selectors[name] = own
+    return selectors
+
+
+def _of_node(name: str) -> NodeSelector:
+    """Return the selector of one node."""
+    requirement = NodeSelectorRequirement(key=_NAME_FIELD, operator="In", values=(name,))
+    return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(requirement,)),))
+
+
 def pinned_pods(
     objects: Sequence[SourceObject], namespace: str, volumes: Volumes
 ) -> frozenset[tuple[str, str]]:

@@ -14,12 +14,13 @@ from migration.plan.stage.placement import Placer
 from migration.plan.stage.stage import PodKey, Stage
 from migration.plan.stage.stage_allocator import Placement
 from process.profiles.profile_files import load_profiles
-from testing.documents import namespace, node
+from testing.documents import api_object, namespace, node
 from testing.migration import GPU, plugin_node, workload
 from testing.plan import planned, script
 from translation.cluster.snapshot import TranslationOptions
 
 Objects = Sequence[Mapping[str, Any]]
+HOSTNAME: Final = "kubernetes.io/hostname"
 ROOM: Final = {"cpu": "8", "memory": "32Gi", "pods": "20"}
 
 
@@ -122,6 +123,53 @@ def test_what_finds_none_is_named(tmp_path: Path, objects: Objects, names: list[
         assert note in script(tmp_path, "preflight", wave["wave"])
         page = (tmp_path / "plan" / "plan.html").read_text()
         assert f"<li>Pod/team/{names[0]}</li>" in page
+
+
+def volume(*nodes: str) -> list[dict[str, Any]]:
+    """A claim with a volume that some nodes reach; with a local one where none is named."""
+    term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [*nodes]}]}
+    spec = {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}} if nodes else {"local": {}}
+    return [
+        api_object("PersistentVolumeClaim", "data", "team", spec={"volumeName": "disk"}),
+        api_object("PersistentVolume", "disk", spec=spec),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "is_placed"),
+    [
+        ([], False),
+        (["gpu-0"], False),
+        (["gpu-0", "gpu-1"], False),
+        (["gpu-0", "cpu-0"], True),
+    ],
+    ids=["local", "of its node", "of its node and a small one", "of its node and one with room"],
+)
+def test_a_pod_goes_only_to_nodes_that_reach_its_volume(
+    tmp_path: Path, nodes: list[str], is_placed: bool
+) -> None:
+    """A note said that other nodes have the CPU and memory for it, and that it waits until its node is back."""
+    web = others(
+        "web",
+        ["gpu-0"],
+        kind="StatefulSet",
+        volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+    )
+    objects = cluster(web, volume(*nodes), [CPU_NODE], second={"cpu": "1"})
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    wave = wave_of(plan, "gpu-0")
+    (note,) = [text for text in wave["notes"] if "without devices, too" in text]
+    assert (1, [] if is_placed else ["Pod/team/web-0"]) == (
+        wave["evictedOthers"],
+        wave["unplacedPods"],
+    )
+    assert is_placed is ("other nodes have the CPU and memory" in note)
+    assert is_placed is not ("no other node takes team/web-0" in note)
+    # It has no devices, so it is none of the pods with devices that leave.
+    assert 0 == wave["movedPods"]
+    assert [] == wave["emptiedWorkloads"]
 
 
 def test_what_has_moved_takes_cpu_from_pods_with_devices() -> None:

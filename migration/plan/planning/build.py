@@ -332,12 +332,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         nodes_by_use=nodes_by_use(prepared.cluster, live_nodes),
         plugins=plugins,
     )
-    all_details = tuple(
-        with_leaving(
-            *(details, wave, work, prepared.evidence, prepared.groups), bound=prepared.bound_pods
-        )
-        for wave, details in zip(plan.waves, waves.details, strict=True)
-    )
+    all_details = _with_courses(plan.waves, waves.details, prepared)
     budgets, kinds = budgets_by_pod(prepared.evidence), node_kinds(prepared.cluster)
     counted = tuple(
         with_emptied(
@@ -355,6 +350,22 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         plan=with_quota_sums(msgspec.structs.replace(plan, waves=counted)),
         quotas=quota_documents(changed_quotas),
         details=all_details,
+    )
+
+
+def _with_courses(
+    waves: Sequence[Wave], details: Sequence[WaveDetails], prepared: PreparedCluster
+) -> tuple[WaveDetails, ...]:
+    """Return the details of waves with the course of the pods that leave their nodes."""
+    with_devices = frozenset(
+        member for workload in prepared.cluster.workloads for member in workload.members
+    )
+    return tuple(
+        with_leaving(
+            *(entry, wave, prepared.work, prepared.evidence, prepared.groups),
+            bound=prepared.bound_pods & with_devices,
+        )
+        for wave, entry in zip(waves, details, strict=True)
     )
 
 

@@ -24,7 +24,7 @@ from migration.assessment.outcomes import (
 from migration.cluster.evidence import Evidence, is_ready, mapping_at, read_evidence
 from migration.cluster.node_devices import Source, doubled_nodes
 from migration.cluster.pod_autoscalers import Autoscaler, find_autoscalers
-from migration.cluster.volumes import Volumes, bound_pods, pinned_pods
+from migration.cluster.volumes import Volumes, bound_pods, pinned_pods, pods_of_some_nodes
 from migration.cluster.workloads import Workload
 from migration.conversion.quota_conversion import ConvertedQuota, knows_use
 from migration.conversion.replaced_lines import convert_plan_quotas, planned_objects
@@ -106,7 +106,8 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         bound_pods: Namespace and name of the pods with a volume of one node, or of one alone that has devices for them.
-        reachable: The other pods with volumes that some nodes do not reach, each with the nodes of its volumes.
+        reachable: The other pods with devices and volumes that some nodes do not reach, each with the nodes of its volumes.
+        volume_nodes: Namespace and name of the running pods with such volumes, those without devices too, to their nodes.
         autoscalers: Workload, as `Kind/namespace/name`, to its HorizontalPodAutoscaler.
     """
 
@@ -116,6 +117,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
     groups: Mapping[str, Workload]
     bound_pods: frozenset[tuple[str, str]]
     reachable: Mapping[PodKey, Sequence[NodeSelector]]
+    volume_nodes: Mapping[tuple[str, str], Sequence[NodeSelector]]
     work: Mapping[str, Sequence[PlannedWork]]
     ending: Mapping[PodKey, str]
     autoscalers: Mapping[str, Autoscaler] = {}
@@ -203,6 +205,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
             homes=pods_at_home(self.bound_pods, live_nodes, self.groups),
             cards=cards,
             reachable=self.reachable,
+            volume_nodes=self.volume_nodes,
             named_nodes=_named_nodes(self.groups.values()),
             unrestarted=self.unrestarted,
             unmoved=_unmoved_pods(self.cluster.workloads, live_nodes, self.groups),
@@ -284,6 +287,7 @@ def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
         evidence=evidence,
         bound_pods=bound,
         reachable=_reachable(groups.values(), volumes, bound),
+        volume_nodes=pods_of_some_nodes(objects, question.namespace, volumes),
         work=work,
         groups=groups,
         ending=ending_pods(work, evidence, groups),

@@ -117,7 +117,7 @@ def with_leaving(
         work: Node to the pods that lose something when they are evicted, as of today.
         evidence: All pods of the cluster.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
-        bound: Namespace and name of the pods with a volume of one node.
+        bound: Namespace and name of the pods with devices and a volume of one node.
     """
     keys, ending = pod_keys(groups), _ending(evidence)
     courses = (Course.BOUND, Course.ASKS, Course.ENDS)

@@ -2,7 +2,7 @@
 
 Pods with devices come first: these are few, and the plan is about them. Of the others the largest one is placed first,
 on the node with the most CPU, as kube-scheduler's LeastAllocated does with one pod after the other. Not modelled:
-affinity between pods, topology spread, and volumes that are bound to a node.
+affinity between pods, and topology spread.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +17,8 @@ from allocator.pods.node_eligibility import counted_rejection, demands_on_nodes
 from answers.model.cluster_state import ClusterState
 from findings.text import count_text, join_names
 from kube.api.core import Pod
+from kube.api.node_selector import NodeSelector
+from migration.cluster.volumes import on_reachable_nodes
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import PlannedWork, Wave
 from migration.plan.stage.stage import Stage
@@ -54,16 +56,22 @@ class _OtherPod(NamedTuple):
 class OtherPods:
     """The pods without devices of a cluster, as far as drains evict them and a controller creates them again."""
 
-    def __init__(self, state: ClusterState, names: Iterable[PodName]) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        names: Iterable[PodName],
+        volume_nodes: Mapping[tuple[str, str], Sequence[NodeSelector]] = {},
+    ) -> None:
         """Take pods of a cluster; all of them have nodes.
 
         Args:
             state: The cluster with all its nodes, those without devices among them.
             names: The pods.
+            volume_nodes: Namespace and name of pods with volumes that some nodes do not reach, to the nodes of these.
         """
         self._nodes = {node.metadata.name: node for node in state.nodes}
         self._pods = {
-            name: _other_pod(name, state.pods[name])
+            name: _other_pod(name, on_reachable_nodes(state.pods[name], volume_nodes.get(name, ())))
             for name in sorted(names)
             if name in state.pods and state.pods[name].spec.node_name in self._nodes
         }

@@ -90,6 +90,7 @@ class Placer:
         cards: Mapping[PodKey, Sequence[str]] = {},
         reachable: Mapping[PodKey, Sequence[NodeSelector]] = {},
         named_nodes: Mapping[PodKey, Sequence[NodeSelector]] = {},
+        volume_nodes: Mapping[tuple[str, str], Sequence[NodeSelector]] = {},
         unrestarted: Collection[PodKey] = (),
         unmoved: Iterable[UnmovedPod] = (),
         reuses: bool = True,
@@ -105,6 +106,7 @@ class Placer:
             cards: Pods to the names of the devices of their nodes that they have today, where these are known.
             reachable: Other pods with volumes that some nodes do not reach, each with the nodes of its volumes.
             named_nodes: Pods that wait for nodes that their own affinity names, as those of DaemonSets, with these.
+            volume_nodes: The nodes of volumes that some nodes do not reach, by namespace and name of a pod.
             unrestarted: Pods with device keys whose namespace or workload is opted in already.
             unmoved: Pods that keep their node and its devices for good.
             reuses: The allocator of a stage is changed for the next one, with its verdicts; else it is
@@ -151,7 +153,7 @@ class Placer:
                 by_shape[shape] = pod_request(pod.pod)
         self._requests = {key: by_shape[shape] for key, shape in self._shapes.items()}
         self._resources = resources
-        self.others = OtherPods(state, evicted)
+        self.others = OtherPods(state, evicted, volume_nodes)
         self.unrestarted_workloads = frozenset(key.workload for key in unrestarted)
         self._ending = ending
         self._homes = homes
