@@ -87,7 +87,7 @@ def test_a_workload_whose_pods_all_leave_at_once_is_named(
     ("pods", "others", "expected"),
     [
         (["gpu-0", "gpu-0", "gpu-0", "gpu-2"], [], "3 of 4 of Deployment/team/web"),
-        (["gpu-0", "gpu-2"], [], "1 of 2 of Deployment/team/web"),
+        (["gpu-0", "gpu-0", "gpu-2", "gpu-2"], [], "2 of 4 of Deployment/team/web"),
         (["gpu-0", "gpu-2", "gpu-2"], [], ""),
         (["gpu-0", "gpu-0", "gpu-2"], [budget(app="web", maxUnavailable=1)], ""),
         (["gpu-0", "gpu-2"], [budget(app="web", maxUnavailable=1)], ""),
@@ -107,6 +107,17 @@ def test_a_workload_that_loses_half_of_its_pods_is_named_with_their_number(
     assert bool(expected) is bool(notes)
     assert all(note.startswith(text.format(expected)) for note in notes)
     assert bool(expected) is ("at least half" in script(tmp_path, "preflight", wave["wave"]))
+
+
+def test_one_of_two_pods_needs_another_replica_and_no_budget(tmp_path: Path) -> None:
+    """A reader was to create a PodDisruptionBudget with maxUnavailable 1, which lets the one pod go that leaves."""
+    wave = wave_of_the_first_node(tmp_path, ["gpu-0", "gpu-2"], [])
+
+    (note,) = [note for note in wave["notes"] if note.startswith("its drains evict")]
+    assert {"Deployment/team/web": 1} == wave["halvedWorkloads"]
+    assert note.startswith("its drains evict one of two pods of Deployment/team/web: the other one")
+    assert "add a replica first" in note
+    assert "create one" not in note
 
 
 def test_a_budget_that_lets_half_of_the_pods_go_at_once_is_named(tmp_path: Path) -> None:

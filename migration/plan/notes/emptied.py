@@ -211,9 +211,16 @@ def _halved_notes(
         totals: Workload to the number of all its pods.
         allowing: Workload to its PodDisruptionBudgets, which let all of these pods go at once.
     """
+    single = [reference for reference, pods in halved.items() if pods == 1]
+    if single:
+        yield (
+            f"its drains evict one of two pods of {_names(single)}: the other one has all the load until a new one is ready; "
+            "where one is too few, add a replica first, since a PodDisruptionBudget that lets one go changes nothing"
+        )
     texts = {
         reference: f"{pods} of {totals[reference]} of {reference}"
         for reference, pods in halved.items()
+        if pods > 1
     }
     for reason, fix, names in _by_reason(texts, allowing):
         yield (
