@@ -11,7 +11,12 @@ import msgspec
 
 from kube.manifests.dump import dump_yaml
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
-from migration.plan.facts.environment import KUSTOMIZE, chart_names, in_repository
+from migration.plan.facts.environment import (
+    KUSTOMIZE,
+    chart_names,
+    in_repository,
+    patch_file,
+)
 from migration.plan.model.plan import Plan, Wave, is_name
 
 
@@ -27,8 +32,7 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def file(self) -> str:
         """The name of its file."""
-        place = f"{self.namespace}." if self.namespace else ""
-        return f"{self.kind.lower()}.{place}{self.name}.yaml"
+        return patch_file(self.kind, self.namespace, self.name)
 
     def target(self) -> dict[str, str]:
         """Return the selector of the object; without it kustomize refuses a patch of a missing one."""

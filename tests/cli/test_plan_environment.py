@@ -315,6 +315,25 @@ def test_a_quota_of_which_a_wave_only_removes_lines_is_managed(tmp_path: Path) -
     assert "failed" == states["ResourceQuota/team/gpus"]
 
 
+def test_a_patch_is_named_with_its_folder_and_the_script_that_asks_for_it(tmp_path: Path) -> None:
+    """That of a quota was to be committed for its wave, and is in the folder of the preparation alone."""
+    cluster = cluster_of(MANAGED[0][0])
+
+    plan = planned(tmp_path, cluster, "--format", "kustomize")
+
+    for reference, file, asking in (
+        ("ResourceQuota/team/gpus", "prepare/resourcequota.team.gpus.yaml", "prepare.sh"),
+        ("Namespace/team", "wave-1/namespace.team.yaml", "switch.sh"),
+    ):
+        text = f"its patch is kustomize/{file}: commit that folder when {asking} asks for it, not earlier"
+        assert f"{reference} is managed by Argo CD: {text}" in notes(plan)
+        assert (tmp_path / "plan" / "kustomize" / file).is_file()
+        messages = [message for _, _, message in before(tmp_path, cluster)]
+        assert any(text in message for message in messages)
+    assert "commit kustomize/prepare of the plan" in script(tmp_path, "prepare.sh")
+    assert "commit kustomize/wave-1 of the plan" in script(tmp_path, "wave-1/switch.sh")
+
+
 def test_lines_to_remove_have_no_patch_for_a_repository(tmp_path: Path) -> None:
     cluster = [*cluster_of(MANAGED[0][0]), BOTH_SIDES]
 

@@ -203,7 +203,7 @@ def _check_environment(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Ch
             continue
         is_reverted = manager in REVERTING and not in_repository(plan, *reference.split("/", 2))
         check = failed_check if is_reverted else note_check
-        yield check(reference, managed_note(plan, reference, manager, view.objects))
+        yield check(reference, managed_note(plan, wave, reference, manager, view.objects))
 
 
 def _check_classes(plan: Plan, view: ClusterView) -> Iterator[Check]:

@@ -278,6 +278,7 @@ def environment_notes(
         objects: The cluster's objects.
         nodes_by_use: The nodes by the pods that run there.
     """
+        wave: The wave that it is changed with or before.
     earlier = [entry for entry in plan.waves if entry.wave < wave.wave]
     yield from hami_notes(wave, earlier, nodes_by_use.hami)
     yield from _koordlet_notes(wave, objects)
@@ -289,7 +290,7 @@ def environment_notes(
         is_of_wave = changes(plan, wave, reference)
         is_prepared = kind in {"DeviceClass", DAEMON_SET} and wave.wave == 1
         if is_of_wave or is_prepared:
-            yield managed_note(plan, reference, manager, objects)
+            yield managed_note(plan, wave, reference, manager, objects)
 
 
 def _koordlet_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:
@@ -312,7 +313,9 @@ def changes(plan: Plan, wave: Wave, reference: str) -> bool:
     return any(workload.labelled and workload.object == reference for workload in wave.workloads)
 
 
-def managed_note(plan: Plan, reference: str, manager: str, objects: Iterable[SourceObject]) -> str:
+def managed_note(
+    plan: Plan, wave: Wave, reference: str, manager: str, objects: Iterable[SourceObject]
+) -> str:
     """Return a note for a person about an object that another system manages.
 
     Helm compares a new manifest with the last one and with the object: it sets what the chart sets, and leaves other fields
@@ -326,11 +329,17 @@ def managed_note(plan: Plan, reference: str, manager: str, objects: Iterable[Sou
     """
     place = reference.replace("//", "/")
     if in_repository(plan, *reference.split("/", 2)):
-        return f"{place} is managed by {manager}: {_repository_text(plan, reference)}"
+        return f"{place} is managed by {manager}: {_repository_text(plan, wave, reference)}"
     if manager == _HELM and reference in {
         f"{DAEMON_SET}/{it.namespace}/{it.name}" for it in plan.plugins
     }:
         return (
+        labelled = {workload.object for workload in wave.workloads if workload.labelled}
+        is_of_wave = kind == "Namespace" or reference in labelled
+        step, asking = (
+            (f"wave-{wave.wave}", "switch.sh") if is_of_wave else ("prepare", "prepare.sh")
+        )
+        file = patch_file(kind, namespace, name)
             f"{place} is of Helm{_release_text(reference, objects)}: an upgrade takes back the affinity that prepare.sh sets, and "
             "the plugin comes to switched nodes, too: do not upgrade its chart until the migration is over; if it has been "
             "upgraded, run prepare.sh again at once; do not set it in values that are for other DaemonSets, too"
@@ -364,13 +373,19 @@ def stopped_texts(plan: Plan) -> Iterator[str]:
             )
 
 
-def _repository_text(plan: Plan, reference: str) -> str:
+def patch_file(kind: str, namespace: str, name: str) -> str:
+    """Return the name of the file with the patch of an object for a repository."""
+    place = f"{namespace}." if namespace else ""
+    return f"{kind.lower()}.{place}{name}.yaml"
+
+
+def _repository_text(plan: Plan, wave: Wave, reference: str) -> str:
     """Return the changes of an object in its repository, as an order; lines that DeviceQuotas replace have no patch."""
     kind, namespace, name = reference.split("/", 2)
     ways = []
     if kind != "ResourceQuota" or _is_converted(plan, namespace, name):
         ways.append(
-            "commit its patch of the folder kustomize when the script that needs it asks for that, not earlier"
+            f"its patch is {KUSTOMIZE}/{step}/{file}: commit that folder when {asking} asks for it, not earlier"
         )
     for entry in plan.replaced_lines:
         if (kind, namespace, name) == ("ResourceQuota", entry.namespace, entry.name):
