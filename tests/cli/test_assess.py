@@ -952,7 +952,7 @@ def test_only_components_of_the_cluster_are_named(tmp_path: Path) -> None:
     queue = api_object("LocalQueue", "q", api_version="kueue.x-k8s.io/v1beta2")
     karpenter = plugin_objects("gpu-1", 4, **{"karpenter.sh/nodepool": "gpus"})
     assert [name for name in ("Karpenter", "Kueue") if name in native_row()] == []
-    assert "Kueue (0.19)" in native_row(queue)
+    assert "Kueue (0.19 and later)" in native_row(queue)
     assert "Karpenter (1.14)" in native_row(karpenter)
     assert "Kubernetes (1.37)" in native_row()
 

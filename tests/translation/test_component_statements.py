@@ -3,6 +3,9 @@
 import re
 from collections import Counter
 
+import msgspec
+import pytest
+
 from cli.verbs.assess import text as assess_text
 from translation.cluster.component_statements import (
     NATIVE_COSTS,
@@ -50,6 +53,28 @@ def test_the_cluster_autoscaler_sees_claims_from_1_35_on() -> None:
 
     assert "sees claims always" in texts["1.35 and later"]
     assert "only with --enable-dynamic-resource-allocation" in texts["1.34"]
+
+
+@pytest.mark.parametrize(
+    ("versions", "minor", "holds"),
+    [
+        ("0.18 and later", 16, False),
+        ("0.18 and later", 18, True),
+        ("0.18 and later", 19, True),
+        ("0.17 and earlier", 16, True),
+        ("0.17 and earlier", 17, True),
+        ("0.17 and earlier", 18, False),
+        ("1.34", 34, True),
+        ("1.34", 35, False),
+        ("released until 2026-08", 35, True),
+    ],
+)
+def test_a_statement_holds_for_releases_of_its_versions(
+    versions: str, minor: int, *, holds: bool
+) -> None:
+    statement = msgspec.structs.replace(STATEMENTS[0], versions=versions)
+
+    assert holds is statement.holds_for(minor)
 
 
 def test_each_autoscaler_has_statements_of_claims_and_of_extended_resources() -> None:

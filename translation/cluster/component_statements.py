@@ -14,7 +14,7 @@ import msgspec
 
 READ: Final = "2026-11"
 """The date on which the sources were read last."""
-_VERSIONS: Final = re.compile(r"1\.(\d{1,3})( and later)?")
+_VERSIONS: Final = re.compile(r"\d\.(\d{1,3})( and later| and earlier)?")
 
 
 class Component(StrEnum):
@@ -50,6 +50,7 @@ class Topic(StrEnum):
     EXTENDED_RESOURCES = "extended resources"
     COUNTS_TEMPLATE = "counts the template"
     COUNTS_POD = "counts the pod"
+    UNCOUNTED_CLAIMS = "claims not counted"
     UNMAPPED_CLASS = "unmapped class"
     NOT_ADMITTED = "not admitted"
     SHARES = "shares"
@@ -85,11 +86,11 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.component} ({self.versions}{provider}) {self.text}"
 
     def holds_for(self, minor: int) -> bool:
-        """Return False for a release 1.`minor` that the versions do not have."""
+        """Return False for a minor release of the component's major one that the versions do not have."""
         match = _VERSIONS.fullmatch(self.versions)
-        if match is None:
+        if match is None or int(match[1]) == minor:
             return True
-        return int(match[1]) == minor or (bool(match[2]) and int(match[1]) < minor)
+        return match[2] == (" and later" if int(match[1]) < minor else " and earlier")
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -173,11 +174,17 @@ _KARPENTER: Final = (
          "kubernetes-sigs/karpenter 1.14.1, pkg/controllers/nodeclaim/lifecycle/initialization.go"),
 )  # fmt: skip
 _KUEUE: Final = (
-    _Row(Topic.COUNTS_TEMPLATE, "0.19", "builds its Workload from the template, which keeps the device keys: it goes "
+    _Row(Topic.COUNTS_TEMPLATE, "0.17 and later", "builds its Workload from the template, which keeps the device keys: it goes "
          "on counting them, and does not ask deviceClassMappings",
-         "kubernetes-sigs/kueue 0.19, pkg/controller/jobs/job/job_controller.go:355", "Job, JobSet, Ray and other jobs"),
-    _Row(Topic.COUNTS_POD, "0.19", "builds its Workload from the translated pod, so it counts the claims",
-         "kubernetes-sigs/kueue 0.19, its integration of pods", "Pod, Deployment, StatefulSet, LeaderWorkerSet"),
+         "kubernetes-sigs/kueue 0.19, pkg/controller/jobs/job/job_controller.go:355; 0.17.0, the same file:253",
+         "Job, JobSet, Ray and other jobs"),
+    _Row(Topic.COUNTS_POD, "0.18 and later", "builds its Workload from the translated pod, so it counts the claims",
+         "kubernetes-sigs/kueue 0.19, its integration of pods, pkg/features/kube_features.go:634",
+         "Pod, Deployment, StatefulSet, LeaderWorkerSet"),
+    _Row(Topic.UNCOUNTED_CLAIMS, "0.17 and earlier", "builds its Workload from the translated pod, and counts no claim of it "
+         "unless its feature gate DynamicResourceAllocation is on (0.14 to 0.17, alpha, off)",
+         "kubernetes-sigs/kueue 0.17.0, pkg/workload/workload.go:595, pkg/features/kube_features.go:457",
+         "Pod, Deployment, StatefulSet, LeaderWorkerSet"),
     _Row(Topic.UNMAPPED_CLASS, "0.18 and later", "never admits claims of a class that deviceClassMappings lacks",
          "kubernetes-sigs/kueue 0.18, pkg/dra/claims.go", "Pod, Deployment, StatefulSet, LeaderWorkerSet"),
     _Row(Topic.NOT_ADMITTED, "0.18 and later", "never admits claims with firstAvailable, with allocationMode All, or "
@@ -185,8 +192,9 @@ _KUEUE: Final = (
     _Row(Topic.SHARES, "0.19", "counts a share of a device as one whole device, unless the mapping has sources with "
          "capacity; these need the feature gate KueueDRAIntegrationConsumableCapacity (alpha, off)",
          "kubernetes-sigs/kueue 0.19, apis/config/v1beta2, pkg/dra/capacity.go"),
-    _Row(Topic.EXTENDED_RESOURCES, "0.19", "never admits pods that request the extended resource of a class with "
-         "sources", "kubernetes-sigs/kueue 0.19, pkg/dra"),
+    _Row(Topic.EXTENDED_RESOURCES, "0.19 and later", "never admits pods that request the extended resource of a class with "
+         "sources", "kubernetes-sigs/kueue 0.19, pkg/dra/extended_resources.go:128, pkg/features/kube_features.go:637 (on from "
+         "0.19)"),
     _Row(Topic.FEATURES, "0.19", "knows no topology-aware scheduling for claims",
          "kubernetes-sigs/kueue issue 10548", "", Evidence.THREAD),
 )  # fmt: skip

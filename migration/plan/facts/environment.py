@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-from answers.manifests.pod_checks import QUEUE_NAME
 from findings.finding import Code
 from findings.text import join_names, reference_text
 from kube.api.workloads import DAEMON_SET
@@ -24,12 +23,12 @@ from migration.legacy.plugin_vendors import NVIDIA
 from migration.plan.drivers.operator_policy import POLICY_CHANGES, needs_policy_changes
 from migration.plan.drivers.vendors import CHART_CLASSES, hami_notes, is_koordlet
 from migration.plan.facts.device_plugins import DevicePlugins
-from migration.plan.facts.neighbours import exporter_notes, statement_note
+from migration.plan.facts.kueue import native_queue_notes, queue_notes
+from migration.plan.facts.neighbours import exporter_notes
 from migration.plan.facts.node_autoscalers import autoscaler_notes
 from migration.plan.facts.selecting import selecting_notes
 from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan, Wave, is_name
-from translation.cluster.component_statements import Component, Topic, statements_about
 from translation.model.intents import Vocabulary
 from translation.reading.claim_blind_objects import MAX_KEYS, find_named_keys
 
@@ -41,11 +40,6 @@ _MARKS: Final = (
     ("labels", "helm.toolkit.fluxcd.io/name", "Flux"),
     ("annotations", "meta.helm.sh/release-name", "Helm"),
 )
-_KUEUE_TOPICS: Final = dict.fromkeys(
-    ("Pod", "Deployment", "StatefulSet", "LeaderWorkerSet"),
-    (Topic.COUNTS_POD, Topic.UNMAPPED_CLASS, Topic.SHARES),
-)
-"""Kinds whose pods Kueue counts; of others, which are jobs, it counts the template."""
 REVERTING: Final = frozenset({"Argo CD", "Flux"})
 """The managers that compare a cluster with a repository all the time."""
 _HELM: Final = "Helm"
@@ -169,8 +163,8 @@ def with_environment(
                 *_plugin_notes(wave, plan.plugin_label, plugins),
                 *environment_notes(plan, wave, objects, nodes_by_use),
                 *_quota_notes(wave, objects, vocabularies),
-                *_queue_notes(wave, objects),
-                *(_native_queue_notes(plan, objects, nodes_by_use) if wave.wave == 1 else ()),
+                *queue_notes(wave, objects),
+                *(native_queue_notes(plan, objects, nodes_by_use) if wave.wave == 1 else ()),
             ),
         )
         for wave in plan.waves
@@ -219,44 +213,6 @@ def _mapping_notes(plan: Plan) -> Iterator[str]:
         )
 
 
-def _queue_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:
-    """Yield Kueue's treatment of the workloads of a wave that it queues, each statement once."""
-    translated = {workload.object for workload in wave.workloads if workload.is_translated}
-    topics = dict.fromkeys(
-        topic
-        for source in objects
-        if f"{source.kind}/{source.namespace or 'default'}/{source.name}" in translated
-        and QUEUE_NAME in text_map(source.document, "metadata", "labels")
-        for topic in _KUEUE_TOPICS.get(source.kind, (Topic.COUNTS_TEMPLATE,))
-    )
-    for statement in statements_about(Component.KUEUE, *topics) if topics else ():
-        yield statement_note(statement)
-
-
-def _native_queue_notes(
-    plan: Plan, objects: Iterable[SourceObject], nodes_by_use: NodesByUse
-) -> Iterator[str]:
-    """Yield Kueue's treatment of the native workloads that it queues, by the class that their keys mean."""
-    queued = {
-        reference: nodes_by_use.native_workloads[reference]
-        for source in objects
-        if QUEUE_NAME in text_map(source.document, "metadata", "labels")
-        and (reference := f"{source.kind}/{source.namespace or 'default'}/{source.name}")
-        in nodes_by_use.native_workloads
-    }
-    names_of: dict[str, set[str]] = {}
-    for key, class_name in sorted(plan.mapped_classes.items()):
-        own = {reference for reference, keys in queued.items() if key in keys}
-        names_of.setdefault(class_name, set()).update(own)
-    for class_name, names in names_of.items():
-        for statement in statements_about(Component.KUEUE, Topic.EXTENDED_RESOURCES):
-            if names:
-                yield (
-                    f"{statement.sentence} [{statement.source}]: it queues {join_names(sorted(names))}, so give {class_name} "
-                    "no sources in its deviceClassMappings"
-                )
-
-
 def _plugin_notes(wave: Wave, plugin_label: str, plugins: DevicePlugins) -> Iterator[str]:
     """Yield a note for each reason that device plugins of the wave's nodes would stay."""
     nodes_of: dict[str, list[str]] = {}
@@ -278,7 +234,6 @@ def environment_notes(
         objects: The cluster's objects.
         nodes_by_use: The nodes by the pods that run there.
     """
-        wave: The wave that it is changed with or before.
     earlier = [entry for entry in plan.waves if entry.wave < wave.wave]
     yield from hami_notes(wave, earlier, nodes_by_use.hami)
     yield from _koordlet_notes(wave, objects)
@@ -323,6 +278,7 @@ def managed_note(
 
     Args:
         plan: The plan that changes the object.
+        wave: The wave that it is changed with or before.
         reference: The object, as `Kind/namespace/name`.
         manager: Its manager.
         objects: The cluster's objects.
@@ -334,12 +290,6 @@ def managed_note(
         f"{DAEMON_SET}/{it.namespace}/{it.name}" for it in plan.plugins
     }:
         return (
-        labelled = {workload.object for workload in wave.workloads if workload.labelled}
-        is_of_wave = kind == "Namespace" or reference in labelled
-        step, asking = (
-            (f"wave-{wave.wave}", "switch.sh") if is_of_wave else ("prepare", "prepare.sh")
-        )
-        file = patch_file(kind, namespace, name)
             f"{place} is of Helm{_release_text(reference, objects)}: an upgrade takes back the affinity that prepare.sh sets, and "
             "the plugin comes to switched nodes, too: do not upgrade its chart until the migration is over; if it has been "
             "upgraded, run prepare.sh again at once; do not set it in values that are for other DaemonSets, too"
@@ -384,6 +334,12 @@ def _repository_text(plan: Plan, wave: Wave, reference: str) -> str:
     kind, namespace, name = reference.split("/", 2)
     ways = []
     if kind != "ResourceQuota" or _is_converted(plan, namespace, name):
+        labelled = {workload.object for workload in wave.workloads if workload.labelled}
+        is_of_wave = kind == "Namespace" or reference in labelled
+        step, asking = (
+            (f"wave-{wave.wave}", "switch.sh") if is_of_wave else ("prepare", "prepare.sh")
+        )
+        file = patch_file(kind, namespace, name)
         ways.append(
             f"its patch is {KUSTOMIZE}/{step}/{file}: commit that folder when {asking} asks for it, not earlier"
         )

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from findings.text import count_text, join_names
 from kube.manifests.source import SourceObject
-from migration.cluster.evidence import list_at, mapping_at, text_map
-from migration.plan.facts.neighbours import statement_note
+from migration.cluster.evidence import mapping_at, text_map
+from migration.plan.facts.neighbours import deployed_release, statement_note
 from migration.plan.facts.selecting import selecting_workloads
 from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan, Wave
@@ -135,18 +135,6 @@ def guard_annotations(node: Mapping[str, Any], leaving: Collection[str]) -> tupl
     return () if key in mapping_at(node, "metadata", "annotations") else (key,)
 
 
-def _autoscaler_release(objects: Iterable[SourceObject]) -> int | None:
-    """Return the minor release of the Cluster Autoscaler, by the image of its Deployment; None without one."""
-    for source in objects:
-        if source.kind != "Deployment":
-            continue
-        for container in list_at(source.document, "spec", "template", "spec", "containers"):
-            match = _AUTOSCALER_IMAGE.search(str(mapping_at(container).get("image")))
-            if match is not None:
-                return int(match[1])
-    return None
-
-
 def _is_of_release(statement: Statement, release: int | None) -> bool:
     """Return False for a statement on other releases of the Cluster Autoscaler."""
     if release is None or statement.component is not Component.CLUSTER_AUTOSCALER:
@@ -181,7 +169,7 @@ def _unready_notes(plan: Plan, wave: Wave, objects: Sequence[SourceObject]) -> I
             f"until then leave {SCALE_DOWN_DISABLED} on them, as the scripts do, also after the last wave"
         )
     if labels and not before - {""}:
-        release = _autoscaler_release(objects)
+        release = deployed_release(objects, _AUTOSCALER_IMAGE)
         for statement in statements_about(Component.CLUSTER_AUTOSCALER, Topic.GPU_LABEL):
             if _is_of_release(statement, release):
                 yield statement_note(statement)
@@ -268,7 +256,7 @@ def _statement_notes(
         for topic in _autoscaler_topics(entry, topics_of)
     }
     new_topics = sorted(_autoscaler_topics(wave, topics_of) - earlier)
-    release = _autoscaler_release(objects) if new_topics else None
+    release = deployed_release(objects, _AUTOSCALER_IMAGE) if new_topics else None
     for component, topics in new_topics:
         for statement in statements_about(component, *topics):
             if statement.provider in _UNLABELLED_PROVIDERS or not _is_of_release(
