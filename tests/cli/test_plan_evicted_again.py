@@ -1,4 +1,4 @@
-"""`drawbridge plan`: the sentence of its README on evicted pods that may come to nodes of later waves."""
+"""`drawbridge plan`: the sentences of its README on evicted pods at nodes of later waves, and on cordoned nodes."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -7,10 +7,14 @@ import pytest
 
 from testing.documents import namespace
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
-from testing.plan import planned
+from testing.plan import planned, script
 
 SENTENCE: Final = (
     "Evicted pods without claims may come to nodes of later waves, and are evicted there again.\n"
+)
+SENTENCE_ON_CORDONS: Final = (
+    "A script cordons nodes of its own wave only: one with pods that end by themselves at its turn, and the others together,\n"
+    "before the first of them is drained. "
 )
 NATIVE: Final = [plugin_node("gpu-0"), plugin_node("gpu-1"), plugin_node("gpu-2")]
 
@@ -36,3 +40,19 @@ def test_pods_that_move_to_claims_do_not(tmp_path: Path) -> None:
     web = workload("web", SHARE, ["hami-0"])
 
     assert not has_sentence(tmp_path, [*nodes, *web], 1)
+
+
+def test_a_script_cordons_nodes_of_its_own_wave_only(tmp_path: Path) -> None:
+    """Readers could not tell whether a script cordons nodes of later waves, too, where evicted pods may come."""
+    web = workload("web", {GPU: "1"}, ["gpu-0", "gpu-1"])
+    job = workload("job", {GPU: "1"}, ["gpu-2"], kind="Job", restartPolicy="Never")
+
+    plan = planned(tmp_path, [*NATIVE, *web, *job, namespace("team")], "--wave-nodes", 2)
+
+    assert SENTENCE_ON_CORDONS in (tmp_path / "plan" / "README.md").read_text()
+    for wave in plan["waves"]:
+        own = [node["name"] for node in wave["nodes"]]
+        for phase in ("switch", "rollback"):
+            lines = script(tmp_path, phase, wave["wave"]).splitlines()
+            cordons = [line.split()[2:] for line in lines if line.startswith("  kubectl cordon ")]
+            assert {*own} == {name for names in cordons for name in names}
