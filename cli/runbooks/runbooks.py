@@ -17,6 +17,7 @@ from cli.runbooks.driver_runbook import (
     upgraded_release,
 )
 from cli.runbooks.evicted_runbook import lasting_lines, planned_lines
+from cli.runbooks.losses import loss_lines
 from cli.runbooks.mapping_runbook import mapping_lines, wide_mapping_lines
 from cli.runbooks.opt_in_runbook import commit_line, has_prepared_patches
 from cli.runbooks.plan_text import evicted_again_lines, free_by_kind, losses_text, namespace_texts
@@ -36,7 +37,6 @@ from migration.legacy.remaining import remaining_texts
 from migration.plan.drivers.vendors import unmap_command
 from migration.plan.facts.environment import chart_names, in_repository, stopped_texts
 from migration.plan.facts.kept_away import returning_texts
-from migration.plan.facts.work import describe_work
 from migration.plan.model.lowered_quotas import lowered_quotas
 from migration.plan.model.plan import Plan, Wave
 from migration.plan.search.unmovable import CORDONED
@@ -121,8 +121,7 @@ def readme(plan: Plan, inputs: Iterable[str] = ()) -> str:
     lines += annotation_lines(plan)
     lines += _readme_notes(plan)
     lines += _readme_quotas(plan)
-    lines += _readme_work(plan)
-    lines += map(_cell, start_again_lines(plan))
+    lines += map(_cell, (*loss_lines(plan), *start_again_lines(plan)))
     if remaining := tuple(remaining_texts(plan.remaining)):
         lines += ["", "What translation.keep leaves with its device plugin:", ""]
         lines += [f"- {_cell(text)}" for text in remaining]
@@ -324,47 +323,6 @@ def _lowered_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             f"{quota.reference}: {effects}. The added lines count these claims, so lower {', '.join(lines)} to what still "
             f"counts in it once no rollback will follow (native pods, and those that no wave moves, go on to need it), {where}"
         )
-
-
-def _readme_work(plan: Plan) -> Iterator[str]:
-    """Yield the pods that lose something when they are evicted, wave by wave."""
-    losing = [
-        (wave.wave, workload)
-        for wave in plan.waves
-        for workload in wave.workloads
-        if workload.losses
-    ]
-    lossy = [
-        (wave.wave, workload)
-        for wave in plan.waves
-        for workload in wave.workloads
-        if workload.claim_losses
-    ]
-    if lossy:
-        yield ""
-        yield "Workloads whose pods leave their scheduler, or whose claims lack something that these request, all of them:"
-        yield ""
-    for number, workload in lossy:
-        text = f"{reference_text(workload.object)}: {'; '.join(workload.claim_losses)}"
-        yield f"- from wave {number} on: {_cell(text)}"
-    if losing:
-        yield ""
-        yield "Workloads that a restart takes something from, as far as their volumes and annotations tell. What containers keep in"
-        yield "memory or outside of volumes is lost by each restart and eviction: ask the users of notebooks first."
-        yield ""
-    for number, workload in losing:
-        verb = "restarted if a person says so" if workload.asks else "restarted"
-        text = f"{reference_text(workload.object)}: {'; '.join(workload.losses)}"
-        yield f"- wave {number}, {verb}: {_cell(text)}"
-    if any(wave.work for wave in plan.waves):
-        yield ""
-        yield "Pods that an eviction takes something from, all of them:"
-        yield ""
-    for wave in plan.waves:
-        for work in wave.work:
-            verb = "waited for" if work.waits else "evicted"
-            verb = "asked about" if work.never_ends else verb
-            yield f"- wave {wave.wave}, {verb}: {_cell(reference_text(work.pod))} {_cell(describe_work(work))}"
 
 
 def _prepare(plan: Plan) -> Iterator[str]:

@@ -1,0 +1,39 @@
+"""The part of README.md on the losses of workloads and pods. Pure."""
+
+from collections.abc import Iterator
+
+from findings.text import reference_text
+from migration.plan.facts.work import describe_work
+from migration.plan.model.plan import Plan
+
+
+def loss_lines(plan: Plan) -> Iterator[str]:
+    """Yield the workloads and the pods that lose something, wave by wave, all of them."""
+    waves_of = [(wave.wave, workload) for wave in plan.waves for workload in wave.workloads]
+    lossy = [entry for entry in waves_of if entry[1].claim_losses]
+    losing = [entry for entry in waves_of if entry[1].losses]
+    if lossy:
+        yield ""
+        yield "Workloads whose pods leave their scheduler, or whose claims lack something that these request, all of them:"
+        yield ""
+    for number, workload in lossy:
+        text = f"{reference_text(workload.object)}: {'; '.join(workload.claim_losses)}"
+        yield f"- from wave {number} on: {text}"
+    if losing:
+        yield ""
+        yield "Workloads that a restart takes something from, as far as their volumes and annotations tell. What containers keep in"
+        yield "memory or outside of volumes is lost by each restart and eviction: ask the users of notebooks first."
+        yield ""
+    for number, workload in losing:
+        verb = "restarted if a person says so" if workload.asks else "restarted"
+        text = f"{reference_text(workload.object)}: {'; '.join(workload.losses)}"
+        yield f"- wave {number}, {verb}: {text}"
+    if any(wave.work for wave in plan.waves):
+        yield ""
+        yield "Pods that an eviction takes something from, all of them:"
+        yield ""
+    for wave in plan.waves:
+        for work in wave.work:
+            verb = "waited for" if work.waits else "evicted"
+            verb = "asked about" if work.never_ends else verb
+            yield f"- wave {wave.wave}, {verb}: {reference_text(work.pod)} {describe_work(work)}"
