@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from findings.text import reference_text
 from migration.plan.facts.work import describe_work
-from migration.plan.model.plan import Plan
+from migration.plan.model.plan import Plan, Wave
 
 
 def loss_lines(plan: Plan) -> Iterator[str]:
@@ -28,12 +28,30 @@ def loss_lines(plan: Plan) -> Iterator[str]:
         verb = "restarted if a person says so" if workload.asks else "restarted"
         text = f"{reference_text(workload.object)}: {'; '.join(workload.losses)}"
         yield f"- wave {number}, {verb}: {text}"
-    if any(wave.work for wave in plan.waves):
+    if title := _pods_title(plan):
         yield ""
-        yield "Pods that an eviction takes something from, all of them:"
+        yield title
         yield ""
     for wave in plan.waves:
-        for work in wave.work:
+        yield from _pod_lines(wave)
+
+
+def _pods_title(plan: Plan) -> str:
+    if any(wave.deleted_by_hand for wave in plan.waves):
+        return "Pods that an eviction takes something from, and those that a person deletes since nothing creates them again, all of them:"
+    if any(wave.work for wave in plan.waves):
+        return "Pods that an eviction takes something from, all of them:"
+    return ""
+
+
+def _pod_lines(wave: Wave) -> Iterator[str]:
+    """Yield the pods that a wave evicts, waits for or asks about, and then those that a person deletes."""
+    deleted = {work.pod for work in wave.deleted_by_hand}
+    for work in wave.work:
+        if work.pod not in deleted:
             verb = "waited for" if work.waits else "evicted"
             verb = "asked about" if work.never_ends else verb
             yield f"- wave {wave.wave}, {verb}: {reference_text(work.pod)} {describe_work(work)}"
+    for work in wave.deleted_by_hand:
+        verb = "stopped by its user" if work.hub_server else "deleted by hand"
+        yield f"- wave {wave.wave}, {verb}: {reference_text(work.pod)} {describe_work(work)}"

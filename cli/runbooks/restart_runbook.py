@@ -104,7 +104,12 @@ def returned_lines(wave: Wave) -> Iterator[str]:
 
 def recreation_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     """Yield commands that name the pods that no command creates again."""
-    servers = {work.pod for entry in plan.waves for work in entry.work if work.hub_server}
+    servers = {
+        work.pod
+        for entry in plan.waves
+        for work in (*entry.work, *entry.deleted_by_hand)
+        if work.hub_server
+    }
     for workload in wave.workloads:
         if workload.is_created_by_hand:
             name = reference_text(workload.object)

@@ -308,11 +308,19 @@ def _leaving(details: WaveDetails) -> Iterator[Markup]:
 
 
 def _losses(wave: Wave) -> Iterator[Markup]:
-    """Yield the pods that lose something by the drains, all of them."""
-    if wave.work:
-        yield element("h3", "What evictions take from pods of its nodes, all of it")
-        texts = (f"{reference_text(item.pod)} {describe_work(item)}" for item in wave.work)
-        yield element("ul", (element("li", text) for text in texts))
+    """Yield the pods that lose something by the drains, and those that a person deletes, all of them."""
+    deleted = {item.pod for item in wave.deleted_by_hand}
+    for title, items in (
+        (
+            "What evictions take from pods of its nodes, all of it",
+            [item for item in wave.work if item.pod not in deleted],
+        ),
+        ("Deleted by a person, since nothing creates them again", wave.deleted_by_hand),
+    ):
+        if items:
+            yield element("h3", title)
+            texts = (f"{reference_text(item.pod)} {describe_work(item)}" for item in items)
+            yield element("ul", (element("li", text) for text in texts))
 
 
 def _other_pods(wave: Wave, details: WaveDetails) -> Markup | None:

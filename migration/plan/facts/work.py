@@ -16,7 +16,13 @@ from findings.text import count_text, join_names
 from kube.api.core import FINISHED_PHASES
 from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
-from migration.cluster.evidence import RUN_TO_COMPLETION, list_at, mapping_at, text_map
+from migration.cluster.evidence import (
+    RUN_TO_COMPLETION,
+    controller_kind,
+    list_at,
+    mapping_at,
+    text_map,
+)
 from migration.cluster.volumes import Volumes, claim_names
 from migration.cluster.work_groups import Ending, group_of, is_hub_server, read_creators
 from migration.cluster.workloads import Workload
@@ -29,6 +35,8 @@ _DEFAULT_BACKOFF_LIMIT: Final = 6
 
 _JOB: Final = ("batch/v1", "Job")
 _HUB_SERVER: Final = "it is the server of a user of JupyterHub: tell them first, since what it has in memory, as a kernel, ends with it"
+
+_IN_MEMORY: Final = "what it has in memory is lost"
 
 _Jobs = Mapping[tuple[str, str], Mapping[str, Any]]
 
@@ -70,6 +78,41 @@ def read_work(
                 work = _with_job(work, jobs, members)
                 works.setdefault(work.node, []).append(work)
     return {node: sorted(entries, key=lambda work: work.pod) for node, entries in works.items()}
+
+
+def read_bare_pods(
+    objects: Iterable[SourceObject], namespace: str, work: Mapping[str, Iterable[PlannedWork]]
+) -> dict[str, PlannedWork]:
+    """Return the pods with a node that nothing creates again, as `Pod/namespace/name`, with the losses of their deletion.
+
+    Args:
+        objects: The cluster's objects.
+        namespace: The namespace for objects that name none.
+        work: Node to the pods that lose something when they are evicted.
+    """
+    lossy = {item.pod: item for items in work.values() for item in items}
+    bare_pods: dict[str, PlannedWork] = {}
+    for source in objects:
+        if (source.api_version, source.kind) != ("v1", "Pod") or controller_kind(source.document):
+            continue
+        reference = f"Pod/{source.namespace or namespace}/{source.name}"
+        node = mapping_at(source.document, "spec").get("nodeName")
+        if isinstance(node, str) and node:
+            item = lossy.get(reference) or PlannedWork(
+                pod=reference,
+                node=node,
+                owner="",
+                since=_since(source.document),
+                backoff_limit=None,
+                pod_failure_policy="",
+                reasons=(),
+                waits=False,
+            )
+            in_memory = () if item.hub_server else (_IN_MEMORY,)
+            bare_pods[reference] = msgspec.structs.replace(
+                item, reasons=(*item.reasons, *in_memory)
+            )
+    return bare_pods
 
 
 def describe_work(work: PlannedWork) -> str:
@@ -208,12 +251,11 @@ def _work(
     endless = (
         bool(refusals) and restart_policy not in RUN_TO_COMPLETION and ending is not Ending.WAITS
     )
-    since = status.get("startTime") or mapping_at(pod, "metadata").get("creationTimestamp")
     return PlannedWork(
         pod=f"Pod/{namespace}/{source.name}",
         node=str(node),
         owner=f"{kind}/{namespace}/{name}" if kind else "",
-        since=since if isinstance(since, str) else "",
+        since=_since(pod),
         backoff_limit=backoff_limit if job and type(backoff_limit) is int else None,
         pod_failure_policy=policy,
         reasons=(*waiting, *losing),
@@ -224,6 +266,13 @@ def _work(
         hub_server=in_hub,
         shares_work=group is not None,
     )
+
+
+def _since(pod: Mapping[str, Any]) -> str:
+    """Return the time at which a pod began, in RFC 3339; empty if it is not known."""
+    began = mapping_at(pod, "status").get("startTime")
+    since = began or mapping_at(pod, "metadata").get("creationTimestamp")
+    return since if isinstance(since, str) else ""
 
 
 def _members_of_jobs(

@@ -256,6 +256,8 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         split: It has fewer nodes than were asked for, since more did not fit.
         notes: The notes for a person.
         work: Pods of its nodes that lose something when they are evicted.
+        deleted_by_hand: Pods that nothing creates again, and that a person deletes: those of its nodes that a drain stops
+            at, and those of other nodes that have no claims before, though their namespace is opted in.
         evicted_others: The number of pods without devices that are evicted, and created again elsewhere.
         unplaced_pods: Those of them that no other node takes, or has the CPU and memory for, as
             `Pod/namespace/name`; they wait until a node that takes them is back.
@@ -282,6 +284,7 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     split: bool
     notes: tuple[str, ...]
     work: tuple[PlannedWork, ...] = ()
+    deleted_by_hand: tuple[PlannedWork, ...] = ()
     evicted_pods: int = 0
     evicted_others: int = 0
     unplaced_pods: tuple[str, ...] = ()

@@ -62,6 +62,7 @@ from migration.plan.facts.quota_files import (
 from migration.plan.facts.ready_pods import scheduled_pods
 from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.stopped_workloads import find_stopped_workloads, without_started_by_others
+from migration.plan.facts.work import read_bare_pods
 from migration.plan.model.plan import (
     ClusterIdentity,
     Held,
@@ -71,6 +72,7 @@ from migration.plan.model.plan import (
     Wave,
     is_name,
 )
+from migration.plan.notes.by_hand import with_by_hand
 from migration.plan.notes.contended import with_contended
 from migration.plan.notes.cron_jobs import with_cron_jobs
 from migration.plan.notes.emptied import with_emptied
@@ -328,7 +330,8 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         scheduled_pods=scheduled_pods(prepared.groups[name] for name in own_workloads),
     )
     plan = with_environment(
-        *(plan, question.objects, vocabularies_in_force(question.options, question.profiles)),
+        _with_deleted_pods(plan, waves.details, prepared, question.namespace),
+        *(question.objects, vocabularies_in_force(question.options, question.profiles)),
         nodes_by_use=nodes_by_use(prepared.cluster, live_nodes),
         plugins=plugins,
     )
@@ -351,6 +354,16 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         quotas=quota_documents(changed_quotas),
         details=all_details,
     )
+
+
+def _with_deleted_pods(
+    plan: Plan, details: Sequence[WaveDetails], prepared: PreparedCluster, namespace: str
+) -> Plan:
+    """Return a plan with the pods that a person deletes with its waves."""
+    bare_pods = read_bare_pods(prepared.objects, namespace, prepared.work)
+    keys = pod_keys(prepared.groups)
+    waves = with_by_hand(plan.waves, details, prepared.evidence, bare_pods, keys)
+    return msgspec.structs.replace(plan, waves=tuple(waves))
 
 
 def _with_courses(

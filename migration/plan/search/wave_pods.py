@@ -72,7 +72,11 @@ def work_by_wave(
         order = {node.name: number for number, node in enumerate(wave.nodes)}
         leaving = [item for item in present if item.node in order]
         yield tuple(sorted(leaving, key=lambda item: (order[item.node], item.pod)))
-        restarted = {workload.object for workload in wave.workloads if workload.is_restarted}
+        restarted = {
+            workload.object
+            for workload in wave.workloads
+            if workload.is_restarted or _is_deleted(workload, ending)
+        }
         ended = {item.pod for item in leaving if _runs_out(item, ending)}
         staying = [without_ended(item, ended) for item in present if item.pod not in ended]
         present = [_after(item, entry, keys, order, restarted) for item in staying]
@@ -178,31 +182,6 @@ def pod_keys(groups: Mapping[str, Workload]) -> dict[tuple[str, str], PodKey]:
     }
 
 
-def _bare_notes(wave: Wave, evidence: Evidence, earlier: Sequence[Wave]) -> Iterator[str]:
-    """Yield a note on the pods of each node that `kubectl drain` does not evict, and that are there by then.
-
-    Those that a person deletes and applies again with an earlier wave have claims by then, on switched nodes. A hub creates
-    the servers of its users, which notes on work are about.
-    """
-    gone = {
-        workload.object
-        for entry in earlier
-        for workload in entry.workloads
-        if workload.is_created_by_hand
-    }.union(item.pod for item in wave.work if item.hub_server)
-    for node in wave.nodes:
-        names = [
-            f"{pod.namespace}/{pod.name}"
-            for pod in evidence.bare_pods(node.name)
-            if f"Pod/{pod.namespace}/{pod.name}" not in gone
-        ]
-        if names:
-            yield (
-                f"node {node.name}: nothing creates {join_names(names)} again, and kubectl drain stops at such "
-                "pods: delete them first, and apply their manifests after the wave; before its rollback.sh delete them again"
-            )
-
-
 def _ending(evidence: Evidence) -> frozenset[tuple[str, str]]:
     """Return namespace and name of the pods that run to their end."""
     return frozenset(
@@ -213,6 +192,12 @@ def _ending(evidence: Evidence) -> frozenset[tuple[str, str]]:
 def _runs_out(item: PlannedWork, ending: Collection[tuple[str, str]]) -> bool:
     """Return True if a script waits for the end of a pod that nothing creates again elsewhere."""
     return _name(item) in ending and item.pod_failure_policy != "Ignore"
+
+
+def _is_deleted(workload: PlannedWorkload, ending: Collection[tuple[str, str]]) -> bool:
+    """Return True if a person deletes a pod with its opt-in, and creates it again."""
+    _, namespace, name = workload.object.split("/", 2)
+    return workload.is_created_by_hand and (namespace, name) not in ending
 
 
 def _after(
@@ -274,7 +259,6 @@ def with_pods(
             for workload in planned
         ),
         notes=(
-            *_bare_notes(wave, evidence, earlier),
             *wave.notes,
             *_budget_notes(wave, evidence, earlier),
             *_work_notes(work),
@@ -314,7 +298,7 @@ def _budget_notes(wave: Wave, evidence: Evidence, earlier: Sequence[Wave]) -> It
 
 def _work_notes(work: Sequence[PlannedWork]) -> Iterator[str]:
     """Yield a note on the pods that the switch of their node waits for, since they would lose work."""
-    pods = [_place(item) for item in work if item.waits and not item.never_ends]
+    pods = [pod_place(item) for item in work if item.waits and not item.never_ends]
     if pods:
         them = "it" if len(pods) == 1 else "them"
         yield (
@@ -340,17 +324,17 @@ def _work_notes(work: Sequence[PlannedWork]) -> Iterator[str]:
     for owner, items in sorted(grouped.items()):
         yield (
             f"{owner} loses work with each pod of it that is evicted, all of it with its head, and never ends by itself: "
-            f"{join_names([_place(item) for item in items])}; switch.sh asks without a wait: have its users end it, or "
+            f"{join_names([pod_place(item) for item in items])}; switch.sh asks without a wait: have its users end it, or "
             "evict them, see README.md"
         )
-    if servers := [_place(item) for item in work if item.hub_server]:
+    if servers := [pod_place(item) for item in work if item.hub_server]:
         yield (
             f"{count_text(len(servers), 'server')} of users of JupyterHub would end: {join_names(servers)}; tell these users "
             "first, since what a server has in memory, as a kernel, ends with it; switch.sh asks without a wait: have them "
             "stop their servers, or evict these, see README.md"
         )
     endless = [
-        _place(item)
+        pod_place(item)
         for item in work
         if item.never_ends and not item.in_group and not item.hub_server
     ]
@@ -372,7 +356,8 @@ def _work_notes(work: Sequence[PlannedWork]) -> Iterator[str]:
         )
 
 
-def _place(item: PlannedWork) -> str:
+def pod_place(item: PlannedWork) -> str:
+    """Return the name of a pod with its node."""
     return f"{item.pod.partition('/')[2]} on {item.node}"
 
 
