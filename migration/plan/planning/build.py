@@ -231,15 +231,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         waves=waves.waves,
         opted_in=opted_in,
     )
+    noted = with_line_notes(with_stuck_drains(waves.waves, waves.details, prepared.evidence), lines)
     noted_waves = tuple(
-        with_device_quota_notes(
-            with_line_notes(
-                with_stuck_drains(waves.waves, waves.details, prepared.evidence), lines
-            ),
-            prepared.cluster,
-            prepared.groups,
-            early_quotas,
-        )
+        with_device_quota_notes(noted, prepared.cluster, prepared.groups, early_quotas)
     )
     without_wave = with_early(without_wave, lines.early)
     changed_quotas = quotas_of_waves(quotas, waves.waves, early_quotas)
