@@ -18,7 +18,7 @@ from typing import Final
 import pytest
 import yaml
 
-from cli.runbooks.scheduler_functions import KOORDINATOR_DEVICES
+from cli.functions.scheduler_functions import KOORDINATOR_DEVICES
 from e2e.cluster import Cluster
 from e2e.credentials import kubeconfig
 from e2e.drawbridge import ROOT

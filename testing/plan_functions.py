@@ -4,9 +4,9 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from cli.runbooks.claim_functions import CLAIM_FUNCTIONS
-from cli.runbooks.node_functions import NODE_FUNCTIONS
-from cli.runbooks.pod_functions import POD_FUNCTIONS
+from cli.functions.claim_functions import CLAIM_FUNCTIONS
+from cli.functions.node_functions import NODE_FUNCTIONS
+from cli.functions.pod_functions import POD_FUNCTIONS
 
 CLUSTER: Final = """kubectl() { case "$*" in
   'get node '*) cat noted ;;

@@ -7,9 +7,9 @@ cluster becomes a command.
 import shlex
 from typing import Final
 
-from cli.runbooks.claim_functions import CLAIM_FUNCTIONS
-from cli.runbooks.node_functions import NODE_FUNCTIONS
-from cli.runbooks.pod_functions import POD_FUNCTIONS
+from cli.functions.claim_functions import CLAIM_FUNCTIONS
+from cli.functions.node_functions import NODE_FUNCTIONS
+from cli.functions.pod_functions import POD_FUNCTIONS
 from findings.text import printable
 from migration.plan.model.plan import ClusterIdentity
 

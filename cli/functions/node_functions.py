@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from cli.runbooks.scheduler_functions import HAMI_FUNCTIONS, KOORDINATOR_FUNCTIONS
+from cli.functions.scheduler_functions import HAMI_FUNCTIONS, KOORDINATOR_FUNCTIONS
 
 NODE_FUNCTIONS: Final = (
     r"""

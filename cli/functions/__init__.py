@@ -1,0 +1,1 @@
+"""The shell functions that the scripts of a plan share. Pure."""
