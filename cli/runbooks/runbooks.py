@@ -171,8 +171,9 @@ def _readme_waves(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
     yield "Until then a node that it drained stays cordoned."
     yield "Before a drain `switch.sh` and `rollback.sh` look for pods that would lose work, and ask; `--job-timeout DURATION`"
     yield "waits first for those that end by themselves, and `--evict-jobs NODE` evicts those of one node, of all with `all`."
-    yield "A script cordons nodes of its own wave only: one with pods that end by themselves at its turn, and the others together,"
-    yield "before the first of them is drained. Nodes with pods that never end come last, so that no other node waits behind them."
+    yield "A script cordons nodes of its own wave only: one with pods that end by themselves at its turn, with those of the same"
+    yield "training, and the others together, before the first of them is drained. Nodes with pods that never end come last, so that"
+    yield "no other node waits behind them."
     yield ""
     yield from _readme_columns(plan)
     yield ""

@@ -319,7 +319,8 @@ def _wait_lines(
     """Yield the commands that cordon nodes, and wait for the work and the budgets of the first.
 
     Nodes are cordoned with the first one, but for those with work that ends alone: the wait for that may be long, so each
-    of these is cordoned alone. Pods that never end are asked about without a wait, and all others of their node with them.
+    of these is cordoned at its turn, with those of the same training. Pods that never end are asked about without a wait,
+    and all others of their node with them.
 
     Args:
         wave: The wave with its work.
@@ -332,7 +333,10 @@ def _wait_lines(
     waiting = {work.node for work in wave.work if work.waits} - endless
     first, *later = (node.name for node in nodes)
     names = [first]
-    if first in waiting:
+    if first in waiting and (sharing := wave.nodes_sharing_work(first)):
+        yield "# At once with all nodes that wait for the same pods: these end together, and an open node would take others then."
+        names += [name for name in later if name in sharing]
+    elif first in waiting:
         yield "# Alone, and no earlier than now: it took pods while others were waited for."
     elif later := [name for name in later if name not in waiting]:
         yield reason

@@ -506,6 +506,29 @@ def test_a_node_with_work_is_cordoned_at_its_turn(tmp_path: Path) -> None:
             assert alone in script
 
 
+def training(*nodes: str) -> list[dict[str, Any]]:
+    """The pods of one training."""
+    pods = workload("sft", {GPU: "4"}, nodes, kind="PyTorchJob", restartPolicy="OnFailure")[1:]
+    for pod in pods:
+        pod["metadata"]["ownerReferences"][0]["apiVersion"] = "kubeflow.org/v1"
+        pod["status"] = {"phase": "Running"}
+    return pods
+
+
+def test_nodes_of_one_training_are_cordoned_together(tmp_path: Path) -> None:
+    """While the first was switched the second was open and empty, and the next training began there."""
+    plan = planned(tmp_path, [*training("gpu-0", "gpu-2"), *job("gpu-1")], "--wave-nodes", 3)
+
+    assert ["gpu-0", "gpu-1", "gpu-2"] == sorted(node["name"] for node in plan["waves"][0]["nodes"])
+    for name, nodes in (("switch", ("gpu-0", "gpu-2")), ("rollback", ("gpu-2", "gpu-0"))):
+        script = (tmp_path / "plan" / "wave-1" / f"{name}.sh").read_text()
+        first, second = nodes
+        assert f"kubectl cordon {first} {second}\n  finish_work {first} {second}\n" in script
+        assert f"kubectl cordon {second}\n  finish_work {second}\n" in script
+        assert "while others were waited for.\n  kubectl cordon gpu-1\n" in script
+        assert 1 == script.count("while others were waited for")
+
+
 def test_nodes_without_work_are_cordoned_together(tmp_path: Path) -> None:
     planned(tmp_path, service(), "--wave-nodes", 3)
 

@@ -311,6 +311,12 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """Return the workloads that the wave gives a label of their own, as `Kind/namespace/name`."""
         return frozenset(name for entry in self.partial_namespaces for name in entry.workloads)
 
+    def nodes_sharing_work(self, name: str) -> frozenset[str]:
+        """Return the other nodes that wait for pods of the same trainings or Jobs as a node."""
+        groups = {item.owner for item in self.work if item.shares_work and item.node == name}
+        waiting = {item.node for item in self.work if item.waits and item.owner in groups}
+        return frozenset(waiting - {name})
+
 
 class Held(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """An object without a wave: `Node//name`, `Namespace//name`, or `Kind/namespace/name` of a workload.
