@@ -151,6 +151,26 @@ def test_a_cron_job_of_unknown_devices_waits_for_nodes_that_take_its_pods(tmp_pa
     assert [1] == [*notes(planned(tmp_path, [*objects, cron_job({GPU: "1.5"})]))]
 
 
+REVERTED: Final = "; Argo CD manages CronJob/team/nightly, and takes back what kubectl changes: change suspend in its repository"
+
+
+@pytest.mark.parametrize(
+    ("deadline", "end"), [(600, f"after wave 2{REVERTED}"), (None, ": it need not be suspended")]
+)
+def test_a_cron_job_of_a_repository_is_suspended_there(
+    tmp_path: Path, deadline: int | None, end: str
+) -> None:
+    """The command to suspend it was undone by Argo CD within minutes."""
+    cron = cron_job({GPU: "1"}, deadline=deadline)
+    cron["metadata"]["annotations"] = {"argocd.argoproj.io/tracking-id": "team:batch/CronJob:n"}
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+
+    plan = planned(tmp_path, [*nodes, cron], "--wave-nodes", 1, "--format", "kustomize")
+
+    ((_, note),) = notes(plan).items()
+    assert note.endswith(end)
+
+
 MIXED: Final = [plugin_node("gpu-0"), plugin_node("gpu-1"), *SHARES]
 
 

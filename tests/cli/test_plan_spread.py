@@ -201,6 +201,22 @@ def test_a_wave_that_fits_only_with_packed_pods_says_so_with_what_would_be_enoug
     assert [] == [failed for _, failed in failed_later(tmp_path, less, fewer, 0) if failed]
 
 
+def test_a_note_on_pods_to_scale_down_says_that_a_repository_takes_that_back(
+    tmp_path: Path,
+) -> None:
+    objects = cluster(places(TIGHT))
+    for entry in objects:
+        if (entry["kind"], entry["metadata"]["name"]) == ("Deployment", "large"):
+            entry["metadata"]["annotations"] = {"argocd.argoproj.io/tracking-id": "a:b"}
+
+    ((_, note),) = packed_notes(planned(tmp_path, objects, "--wave-nodes", 2))
+
+    assert note.endswith(
+        "or add 1 node like hami-6; Argo CD manages Deployment/team/large, and takes back what kubectl changes: change "
+        "replicas in its repository"
+    )
+
+
 def test_what_is_held_for_want_of_devices_names_no_number_of_pods(tmp_path: Path) -> None:
     """Other pods could be without devices once those of the fix were gone."""
     placed = places("30:2.1 30:1.1 30:2.0 30:1.0 20:0.0")

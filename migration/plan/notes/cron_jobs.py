@@ -15,6 +15,7 @@ from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.evidence import mapping_at
 from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import node_of
+from migration.plan.facts.taken_back import TakenBack
 from migration.plan.model.plan import Wave
 from migration.plan.search.usable_nodes import EligibleNodes
 
@@ -30,6 +31,7 @@ def with_cron_jobs(
     cluster: AssessedCluster,
     groups: Mapping[str, Workload],
     usable: Mapping[str, frozenset[str]],
+    taken_back: TakenBack,
 ) -> Iterator[Wave]:
     """Yield the waves with a note on each CronJob with devices that is not suspended, on the first that it has to wait for.
 
@@ -41,6 +43,7 @@ def with_cron_jobs(
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
         usable: Workload to the nodes with devices of its classes that its pods may use today. They may begin on others that
             offer their keys, too.
+        taken_back: The systems that take back changes of workloads.
     """
     notes: dict[int, list[str]] = {}
     eligible = EligibleNodes(cluster)
@@ -65,7 +68,7 @@ def with_cron_jobs(
             notes.setdefault(numbers[0], []).append(
                 f"{workload.key.reference} starts pods with devices at {schedule}: the switch.sh of {which} asks about runs on "
                 "its nodes, or waits for their end (--job-timeout), and one that begins meanwhile "
-                f"{_course(group, last, is_served=is_served)}"
+                f"{_course(group, last, taken_back, is_served=is_served)}"
             )
     for wave in waves:
         yield replace(wave, notes=(*wave.notes, *notes.get(wave.wave, ())))
@@ -108,7 +111,7 @@ def _remaining(nodes: Collection[str], waves: Iterable[Wave], last: int) -> froz
     return frozenset(nodes).difference(switched)
 
 
-def _course(group: Workload, last: int, *, is_served: bool) -> str:
+def _course(group: Workload, last: int, taken_back: TakenBack, *, is_served: bool) -> str:
     """Return the course of a run that begins in a wave of its nodes, and the advice for a person.
 
     A suspended CronJob leaves runs out as well, so to suspend it is of use only where a run fails, or never ends.
@@ -116,6 +119,7 @@ def _course(group: Workload, last: int, *, is_served: bool) -> str:
     Args:
         group: The CronJob with its pods.
         last: The number of the last of these waves.
+        taken_back: The systems that take back changes of workloads.
         is_served: A node serves its device keys after that wave, too; only pods of after it may have claims.
 
     Source:
@@ -128,15 +132,16 @@ def _course(group: Workload, last: int, *, is_served: bool) -> str:
     policy = spec.get("concurrencyPolicy")
     words = ("kubectl", "patch", "cronjob", group.key.name, f"--namespace={group.key.namespace}")
     suspend = f"suspend it first ({shlex.join((*words, _PATCH))}) and set suspend to false after"
+    back = taken_back.text((group.key.reference,), "suspend")
     if isinstance(deadline, int) and not isinstance(deadline, bool):
         return (
             f"may fail, since its wait for a device counts for activeDeadlineSeconds ({deadline}): run these scripts between two runs, "
-            f"or {suspend} wave {last}"
+            f"or {suspend} wave {last}{back}"
         )
     if not is_served:
         return (
             f"waits for a free device; one of wave {last} with device keys may find none after it, and waits until its Job is "
-            f"deleted: run that script between two runs, or {suspend} it"
+            f"deleted: run that script between two runs, or {suspend} it{back}"
         )
     if isinstance(policy, str) and policy in _ONE_RUN:
         return (

@@ -17,8 +17,8 @@ from migration.assessment.capacity import pods_in_parts
 from migration.cluster.node_devices import GPU, Source
 from migration.cluster.work_groups import is_hub_server
 from migration.cluster.workloads import Workload
-from migration.plan.facts.environment import REVERTING, manager_of
 from migration.plan.facts.rollouts import replaces_pods
+from migration.plan.facts.taken_back import TakenBack
 from migration.plan.model.plan import Wave
 from migration.plan.search.device_map import NodeState, NodeUse, WaveDetails
 from migration.plan.stage.stage import PodKey
@@ -38,6 +38,7 @@ def with_strays(
     groups: Mapping[str, Workload],
     bound_pods: Collection[tuple[str, str]],
     *,
+    taken_back: TakenBack,
     unrestarted: Collection[PodKey] = (),
 ) -> Wave:
     """Return a wave with notes on pods of whole GPUs that may get a node that offers parts of GPUs.
@@ -51,6 +52,7 @@ def with_strays(
         cluster: The cluster.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
         bound_pods: Namespace and name of the pods with a volume of one node, which wait for that node.
+        taken_back: The systems that take back changes of workloads.
         unrestarted: Pods with device keys in spite of their opt-in, whose next ones get claims.
     """
     evicted = details.evicted.keys() - {key.workload for key in unrestarted}
@@ -91,7 +93,7 @@ def with_strays(
             nodes = join_names(sorted(frozenset[str]().union(*places.values())))
             note = (
                 f"evicted pods of {join_names(own)} may get a node {place} ({nodes}), which offers {offered} under the "
-                f"name of {GPU}: {_cure(own, groups, label)}; see strayWorkloads in plan.yaml"
+                f"name of {GPU}: {_cure(own, groups, label, taken_back)}; see strayWorkloads in plan.yaml"
             )
             wave = msgspec.structs.replace(wave, notes=(*wave.notes, note))
             strays.update(own)
@@ -121,13 +123,16 @@ def _time_sliced(cluster: AssessedCluster, during: Mapping[str, NodeUse]) -> fro
     )
 
 
-def _cure(own: Iterable[str], groups: Mapping[str, Workload], affinity: str) -> str:
+def _cure(
+    own: Iterable[str], groups: Mapping[str, Workload], affinity: str, taken_back: TakenBack
+) -> str:
     """Return the ways to keep pods from nodes, as far as the controllers of the workloads follow them.
 
     Args:
         own: The workloads, as `Kind/namespace/name`.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
         affinity: A node affinity that those nodes do not have; empty if none is known.
+        taken_back: The systems that take back changes of workloads.
     """
     example = f" (required, {affinity})" if affinity else ""
     text = (
@@ -135,19 +140,14 @@ def _cure(own: Iterable[str], groups: Mapping[str, Workload], affinity: str) -> 
         "the pods that stay there, and the DaemonSets of device plugins and DRA drivers, tolerate it; each may move pods, so "
         "plan again from a new snapshot then"
     )
-    managers: dict[str, list[str]] = {}
-    static_workloads = []
-    for reference in own:
-        group = groups.get(reference)
-        if group is None or group.owner is None:
-            continue
-        manager = manager_of(group.owner.document)
-        if manager in REVERTING:
-            managers.setdefault(manager, []).append(reference)
-        if not replaces_pods(group):
-            static_workloads.append(reference)
-    for manager, references in managers.items():
-        text += f"; {manager} manages {join_names(references)}, and takes back what kubectl changes: change the template in its repository"
+    text += taken_back.text(own, "the template")
+    static_workloads = [
+        reference
+        for reference in own
+        if (group := groups.get(reference)) is not None
+        and group.owner is not None
+        and not replaces_pods(group)
+    ]
     if static_workloads:
         text += (
             f"; a change of the template reaches no pod of {join_names(static_workloads)} as it is (OnDelete, a partition, or a paused "

@@ -295,6 +295,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
                                 )
                             ),
                             *(prepared.cluster, prepared.groups, searched.usable),
+                            prepared.taken_back,
                         ),
                         *(opted_in, quotas, changed_quotas),
                     ),
@@ -400,7 +401,11 @@ def _complete_wave(
     )
     wave = with_starting(wave, details, groups)
     wave = with_kept_keys(wave, cluster.workloads, prepared.ending.keys())
-    return with_strays(wave, details, cluster, groups, prepared.bound_pods, unrestarted=unrestarted)
+    return with_strays(
+        *(wave, details, cluster, groups, prepared.bound_pods),
+        taken_back=prepared.taken_back,
+        unrestarted=unrestarted,
+    )
 
 
 # --- nodes ----------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from migration.assessment.outcomes import (
 )
 from migration.cluster.evidence import Evidence, is_ready, mapping_at, read_evidence
 from migration.cluster.node_devices import Source, doubled_nodes
-from migration.cluster.pod_autoscalers import Autoscaler, find_autoscalers
 from migration.cluster.volumes import Volumes, bound_pods, pinned_pods, pods_of_some_nodes
 from migration.cluster.workloads import Workload
 from migration.conversion.quota_conversion import ConvertedQuota, knows_use
@@ -46,6 +45,7 @@ from migration.plan.facts.quota_files import (
 )
 from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.rollouts import divisible_workloads
+from migration.plan.facts.taken_back import TakenBack, read_taken_back
 from migration.plan.facts.work import read_work, starts_pods
 from migration.plan.model.parts import AwaitedNodes
 from migration.plan.model.plan import PlannedNode, PlannedWork, Wave
@@ -108,7 +108,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
         bound_pods: Namespace and name of the pods with a volume of one node, or of one alone that has devices for them.
         reachable: The other pods with devices and volumes that some nodes do not reach, each with the nodes of its volumes.
         volume_nodes: Namespace and name of the running pods with such volumes, those without devices too, to their nodes.
-        autoscalers: Workload, as `Kind/namespace/name`, to its HorizontalPodAutoscaler.
+        taken_back: The systems that take back changes of workloads.
     """
 
     objects: tuple[SourceObject, ...]
@@ -120,7 +120,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
     volume_nodes: Mapping[tuple[str, str], Sequence[NodeSelector]]
     work: Mapping[str, Sequence[PlannedWork]]
     ending: Mapping[PodKey, str]
-    autoscalers: Mapping[str, Autoscaler] = {}
+    taken_back: TakenBack = TakenBack()
 
     @property
     def live_nodes(self) -> dict[str, list[str]]:
@@ -214,10 +214,10 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
         return Planner(
             *(self.cluster, live_nodes, placer, policy, self.bound_pods),
             divisible=divisible,
+            taken_back=self.taken_back,
             partial=partial,
             awaited=awaited,
             starting=self.starting_workloads,
-            autoscalers=self.autoscalers,
         )
 
     def unpublished(
@@ -291,9 +291,7 @@ def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
         work=work,
         groups=groups,
         ending=ending_pods(work, evidence, groups),
-        autoscalers=find_autoscalers(
-            objects, {entry.key.reference for entry in cluster.workloads}, question.namespace
-        ),
+        taken_back=read_taken_back(objects, groups, question.namespace),
     )
 
 

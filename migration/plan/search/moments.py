@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from findings.text import join_names
+from migration.plan.facts.taken_back import TakenBack
 from migration.plan.model.parts import AwaitedNodes, Part
 from migration.plan.model.plan import PlannedNode
 from migration.plan.search.couplings import IdleWorkload
@@ -220,6 +221,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         idle: The workloads that start pods later.
         staying: Workload to the nodes of its pods without claims yet that stay with their device plugin.
         closed_reasons: Node that is held and takes no pods to the reason.
+        taken_back: The systems that take back changes of workloads.
     """
 
     stage: Stage
@@ -233,6 +235,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     idle: tuple[IdleWorkload, ...] = ()
     staying: Mapping[str, Collection[str]] = {}
     closed_reasons: Mapping[str, str] = {}
+    taken_back: TakenBack = TakenBack()
 
     def awaiting(self, part: Part, nodes: frozenset[str]) -> tuple[AwaitedNodes, ...]:
         """Return the nodes that a part has to wait for, though some nodes are switched as well."""

@@ -17,6 +17,7 @@ _FREE_DEVICES: Final = (
     "free devices for these pods first: scale down, add a node, or wait for Jobs to end; then plan again "
     "from a new snapshot"
 )
+_WITHOUT_REPLICAS: Final = ("CronJob/", "DaemonSet/", "Job/", "Pod/")
 _LEFT_WITH_KEYS: Final = "device keys on a node without a device plugin"
 _CLOSED: Final = "{}; held nodes do not count here, though they may have devices for such pods: {}"
 _ON_CLOSED: Final = "{} ({})"
@@ -98,7 +99,7 @@ def pods_have(pods: frozenset[PodKey], what: str) -> str:
 
 
 def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
-    """Return an obstacle with the waiting pods in the place of those without devices, and the label for those that may stay.
+    """Return an obstacle with the waiting pods in the place of those without devices, and with the ways to help these.
 
     Without them fewer pods lack devices. Where they are left out, others that wait may come in their place, so these
     are named, too.
@@ -112,6 +113,8 @@ def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
         return obstacle
     placement = placer.place(stage, before)
     missing = first = missing_pods(moment, placement)
+    text = moment.taken_back.replicas_text(_replicated(moment, placement, missing))
+    obstacle = msgspec.structs.replace(obstacle, fix=f"{obstacle.fix}{text}")
     if (fix := stay_fix(_staying_nodes(moment, placement, missing), obstacle.fix)) != obstacle.fix:
         obstacle = msgspec.structs.replace(obstacle, fix=fix, missing=frozenset())
     rivals: frozenset[PodKey] = frozenset()
@@ -174,6 +177,13 @@ def _staying_nodes(
         if node in nodes and node not in moment.staying.get(key.workload, ())
     )
     return {name: own for name, own in sorted(moment.staying.items()) if name in names}
+
+
+def _replicated(moment: Moment, placement: Placement, missing: frozenset[PodKey]) -> frozenset[str]:
+    """Return the workloads of missing pods, and those with pods on nodes that these may use, as far as they have replicas."""
+    nodes = _usable_nodes(moment, missing)
+    keys = (*missing, *(key for key, node in placement.nodes.items() if node in nodes))
+    return frozenset(key.workload for key in keys if not key.workload.startswith(_WITHOUT_REPLICAS))
 
 
 def _served_instead(

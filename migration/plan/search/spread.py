@@ -194,10 +194,15 @@ def devices_search(placer: Placer, policy: Policy, progress: PlanProgress) -> Wa
 
 
 class Relief(NamedTuple):
-    """The pods to scale down, as text, or the nodes to add one like each of; empty without any."""
+    """The pods to scale down, as text, or the nodes to add one like each of; empty without any.
+
+    Attributes:
+        taken_back: The sentences on the systems that take back the scale of these pods.
+    """
 
     pods: str = ""
     nodes: tuple[str, ...] = ()
+    taken_back: str = ""
 
     def text(self, like: str) -> str:
         """Return both as text; empty without any.
@@ -206,7 +211,7 @@ class Relief(NamedTuple):
             like: The text about the nodes that those to add are like.
         """
         added = f"add {count_text(len(self.nodes), 'node')} like {like}" if self.nodes else ""
-        return ", or ".join(filter(None, (self.pods, added)))
+        return ", or ".join(filter(None, (self.pods, added))) + self.taken_back
 
 
 def find_relief(
@@ -228,9 +233,13 @@ def find_relief(
     obstacle = search.check_wave(moment, names, parts)
     if obstacle is None or not obstacle.missing:
         return Relief()
+    gone = _pods_to_end(search, moment, names, parts)
+    pods = _scaled_down(placer, gone)
+    workloads = {key.workload for key in gone} if pods else set[str]()
     return Relief(
-        pods=_scaled_down(placer, _pods_to_end(search, moment, names, parts)),
+        pods=pods,
         nodes=_nodes_to_add(placer, moment, obstacle),
+        taken_back=moment.taken_back.replicas_text(workloads),
     )
 
 

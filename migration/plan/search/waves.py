@@ -16,7 +16,7 @@ from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.stopped_outcomes import suspended_text
 from migration.assessment.unmoved import staying_nodes
-from migration.cluster.pod_autoscalers import Autoscaler
+from migration.plan.facts.taken_back import TakenBack
 from migration.plan.model.parts import AwaitedNodes, Part, divide, servable_parts
 from migration.plan.model.plan import Held, PlannedNode
 from migration.plan.search.attempts import WaveSearch
@@ -84,10 +84,10 @@ class Planner:
         bound_pods: Collection[tuple[str, str]] = (),
         *,
         divisible: Collection[str],
+        taken_back: TakenBack,
         partial: Collection[str] = (),
         awaited: Mapping[str, AwaitedNodes] = {},
         starting: Collection[str] = (),
-        autoscalers: Mapping[str, Autoscaler] = {},
     ) -> None:
         """Prepare the planner.
 
@@ -98,14 +98,14 @@ class Planner:
             policy: The sizes of waves.
             bound_pods: Namespace and name of the pods with a volume of one node.
             divisible: The workloads that can get claims by themselves, before the rest of their namespace.
+            taken_back: The systems that take back changes of workloads.
             partial: The namespaces that are never opted in as a whole.
             awaited: Namespace to nodes that it waits for, besides those for the next pods of its workloads.
             starting: The workloads with pods to come, as `Kind/namespace/name`, without DaemonSets.
-            autoscalers: Workload to its HorizontalPodAutoscaler.
         """
         self._divisible, self._partial = divisible, partial
         self._awaited, self._starting = awaited, frozenset(starting)
-        self._bound, self._autoscalers = bound_pods, autoscalers
+        self._bound, self._taken_back = bound_pods, taken_back
         self._cluster = cluster
         self._workloads = cluster.workloads
         self._placer = placer
@@ -177,7 +177,8 @@ class Planner:
             *(self._placer, self._workloads, self._starting, begin.stage, begin.placement)
         )
         added_pods = find_added_pods(
-            *(self._placer, self._workloads, self._autoscalers, begin.stage, begin.placement)
+            *(self._placer, self._workloads, self._taken_back.autoscalers),
+            *(begin.stage, begin.placement),
         )
         search = self._searched(begin, start.selected, progress)
         useful = self._without_useless_nodes(begin, search, progress)
@@ -331,6 +332,7 @@ class Planner:
             ),
             idle=tuple(idle_workloads(self._workloads, stage, self._today.serving)),
             staying=staying_nodes(self._cluster),
+            taken_back=self._taken_back,
         )
 
     def _searched(
