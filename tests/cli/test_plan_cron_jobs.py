@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from kube.names import TRANSLATE_LABEL
-from testing.documents import api_object, namespace
+from testing.documents import api_object, namespace, node
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import held_objects, planned, waves
 
@@ -149,6 +149,55 @@ def test_a_cron_job_of_unknown_devices_waits_for_nodes_that_take_its_pods(tmp_pa
 
     assert {} == notes(planned(tmp_path, [*objects, cron_job({GPU: "1.5"}, "c")]))
     assert [1] == [*notes(planned(tmp_path, [*objects, cron_job({GPU: "1.5"})]))]
+
+
+def mig_node(name: str, size: str) -> dict[str, Any]:
+    """A node with a GPU that is divided into three MIG devices of one size."""
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB",
+        "nvidia.com/gpu.memory": "40960",
+        "nvidia.com/gpu.count": "1",
+        "nvidia.com/mig.strategy": "mixed",
+        f"nvidia.com/mig-{size}.count": "3",
+        f"nvidia.com/mig-{size}.memory": "9856" if size == "2g.10gb" else "4864",
+    }
+    return node(name, {f"nvidia.com/mig-{size}": "3"}, labels, {})
+
+
+LARGE: Final = "nvidia.com/mig-2g.10gb"
+
+
+def test_a_cron_job_that_would_be_rejected_waits_for_nodes_that_offer_its_keys(
+    tmp_path: Path,
+) -> None:
+    """All nodes that take its pods were named, though only a held one offers such devices."""
+    held = mig_node("large", "2g.10gb")
+    held["spec"] = {"unschedulable": True}
+    service = workload("web", {GPU: "1"}, ["gpu-0"], namespace="web")
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1"), held]
+
+    plan = planned(
+        tmp_path,
+        [*nodes, *service, namespace("web"), namespace("team"), cron_job({LARGE: "1.5"})],
+    )
+
+    assert ["gpu-0", "gpu-1"] == sorted(name for names, _ in waves(plan) for name in names)
+    assert {} == notes(plan)
+
+
+def test_a_cron_job_waits_for_nodes_with_mig_devices_of_its_size(tmp_path: Path) -> None:
+    """One DeviceClass serves all sizes, so the waves of other sizes were named, too."""
+    small = [mig_node(f"small-{number}", "1g.5gb") for number in range(2)]
+    service = workload("web", {"nvidia.com/mig-1g.5gb": "1"}, ["small-0"], namespace="web")
+    opted_in = namespace("team", {TRANSLATE_LABEL: "true"})
+    objects = [*small, mig_node("large", "2g.10gb"), *service, namespace("web"), opted_in]
+
+    plan = planned(tmp_path, [*objects, cron_job({LARGE: "1"})], "--wave-nodes", 1)
+
+    (number,) = (wave["wave"] for wave in plan["waves"] if wave["nodes"][0]["name"] == "large")
+    assert 3 == len(plan["waves"])
+    assert [number] == [*notes(plan)]
+    assert f"the switch.sh of wave {number} asks" in notes(plan)[number]
 
 
 REVERTED: Final = "; Argo CD manages CronJob/team/nightly, and takes back what kubectl changes: change suspend in its repository"

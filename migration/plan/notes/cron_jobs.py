@@ -52,10 +52,7 @@ def with_cron_jobs(
         schedule = _schedule(group) if group is not None else ""
         if group is None or not schedule:
             continue
-        nodes = usable.get(workload.key.reference, frozenset()) | eligible.offering(workload)
-        if workload.result is None:
-            nodes = _taking(group, eligible)
-        nodes |= _own_nodes(group)
+        nodes = _next_nodes(workload, group, eligible, usable) | _own_nodes(group)
         if numbers := _touching(workload, nodes, waves):
             which = f"wave {', '.join(map(str, numbers))}"
             if len(numbers) == len(waves):
@@ -74,6 +71,18 @@ def with_cron_jobs(
         yield replace(wave, notes=(*wave.notes, *notes.get(wave.wave, ())))
 
 
+def _next_nodes(
+    workload: AssessedWorkload,
+    group: Workload,
+    eligible: EligibleNodes,
+    usable: Mapping[str, frozenset[str]],
+) -> frozenset[str]:
+    """Return the nodes that the next pods of a workload may use."""
+    if workload.result is None:
+        return _taking(workload, group, eligible)
+    return usable.get(workload.key.reference, frozenset()) | eligible.offering(workload)
+
+
 def _touching(
     workload: AssessedWorkload, nodes: Collection[str], waves: Iterable[Wave]
 ) -> list[int]:
@@ -90,14 +99,22 @@ def _touching(
     return numbers
 
 
-def _taking(group: Workload, eligible: EligibleNodes) -> frozenset[str]:
-    """Return the nodes that take the next pods of a workload with unknown devices; all of them if no pod can be read."""
+def _taking(workload: AssessedWorkload, group: Workload, eligible: EligibleNodes) -> frozenset[str]:
+    """Return the nodes that take the next pods of a workload that is not translated, and offer some of its keys.
+
+    All of them take a pod that cannot be read, and offer what a workload without known keys requests.
+    """
     template: object = None
     if group.owner is not None:
         path = pod_path(group.owner.api_version, group.owner.kind)
         _, template = resolve_path(group.owner.document, path or ())
     pod = decode_view(template, Pod) if isinstance(template, Mapping) else None
-    return eligible.taking_pod(pod) if isinstance(pod, Pod) else eligible.names
+    names = eligible.taking_pod(pod) if isinstance(pod, Pod) else eligible.names
+    if not workload.keys:
+        return names
+    return frozenset(
+        name for name in names if any(eligible.offers((key,), (name,)) for key in workload.keys)
+    )
 
 
 def _own_nodes(group: Workload) -> frozenset[str]:

@@ -89,6 +89,15 @@ class EligibleNodes:
             for name in names
         )
 
+    def mig_keys(self, name: str) -> frozenset[str]:
+        """Return the names of MIG devices that a node offers today."""
+        allocatable = self._nodes[name].status.allocatable or {}
+        return frozenset(
+            key
+            for key, amount in allocatable.items()
+            if key.startswith(MIG_PREFIX) and amount > ZERO
+        )
+
     def offering(self, workload: AssessedWorkload) -> frozenset[str]:
         """Return the nodes that take the pods of a workload, volumes aside, and offer each of its device keys today."""
         taking = self.taking(workload)
@@ -157,7 +166,22 @@ class UsableNodes:
 
     def serving(self, workload: AssessedWorkload) -> frozenset[str]:
         """Return the nodes with devices for a workload that take its pods."""
-        return self._placer.serving_nodes(workload) & self.eligible(workload)
+        return self.with_devices(workload) & self.eligible(workload)
+
+    def with_devices(self, workload: AssessedWorkload) -> frozenset[str]:
+        """Return the nodes with devices for a workload: of the classes of its claims, and of a size that it requests.
+
+        One DeviceClass serves MIG devices of all sizes, and a key names its own. Nodes of a DRA driver offer no keys.
+        """
+        nodes = self._placer.serving_nodes(workload)
+        sizes = frozenset(key for key in workload.keys if key.startswith(MIG_PREFIX))
+        if not sizes:
+            return nodes
+        return frozenset(
+            name
+            for name in nodes
+            if not (own := self._eligible.mig_keys(name)) or not own.isdisjoint(sizes)
+        )
 
     def eligible(self, workload: AssessedWorkload) -> frozenset[str]:
         """Return the nodes that take the pods of a workload, devices aside; all of them if no pod is known."""
@@ -174,7 +198,7 @@ class UsableNodes:
 
     def admitting(self, workload: AssessedWorkload) -> frozenset[str]:
         """Return the nodes with devices for a workload that take its pods, volumes aside."""
-        return self._placer.serving_nodes(workload) & self._eligible.taking(workload)
+        return self.with_devices(workload) & self._eligible.taking(workload)
 
     def rejection(self, workload: AssessedWorkload, name: str) -> str:
         """Return the reason that a node does not take the pods of a workload; empty if it does."""
@@ -333,17 +357,11 @@ class NeededNodes:
         One that would be rejected needs what its keys name, of the system that serves it today: a share needs a node
         of HAMi, though others offer the same resource name.
         """
+        if workload.result is not None:
+            return self._today.serving(workload)
         keys, taking = workload.keys, self._today.eligible(workload)
-        sources: frozenset[object] = frozenset()
-        if workload.result is None:
-            live = filter(None, self._live_nodes.get(workload.key.reference, ()))
-            sources = frozenset(map(self._sources.get, live))
-        else:
-            taking = self._today.serving(workload)
-            # One DeviceClass serves all sizes, and a key names its own.
-            keys = frozenset(key for key in keys if key.startswith(MIG_PREFIX))
-            if not keys:
-                return taking
+        live = filter(None, self._live_nodes.get(workload.key.reference, ()))
+        sources: frozenset[object] = frozenset(map(self._sources.get, live))
         shape = sources, keys, taking
         if shape not in self._by_shape:
             self._by_shape[shape] = frozenset(
@@ -360,7 +378,6 @@ def held_barred(
     candidates: Iterable[Candidate],
     workloads: Collection[AssessedWorkload],
     usable: UsableNodes,
-    placer: Placer,
     used: Collection[str],
 ) -> Iterator[Held]:
     """Yield the nodes with devices for workloads, and with labels or taints against the pods of all of them.
@@ -369,10 +386,9 @@ def held_barred(
         candidates: The nodes that could be switched.
         workloads: The workloads that get claims, or that Kubernetes serves on both sides.
         usable: The nodes that they may use.
-        placer: Knows the devices of nodes.
         used: Nodes that pods run on.
     """
-    with_devices = [(workload, placer.serving_nodes(workload)) for workload in workloads]
+    with_devices = [(workload, usable.with_devices(workload)) for workload in workloads]
     open_nodes = frozenset[str]().union(*map(usable.admitting, workloads))
     for entry in candidates:
         name = entry.node.name

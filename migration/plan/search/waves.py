@@ -306,7 +306,7 @@ class Planner:
             and (workload.outcome is Outcome.NATIVE or stage.has_moved(workload))
         ]
         used = frozenset(self._live.nodes.values())
-        yield from held_barred(candidates, moving, self._usable, self._placer, used)
+        yield from held_barred(candidates, moving, self._usable, used)
 
     def _begin(
         self, stage: Stage, candidates: Sequence[Candidate], parts: tuple[Part, ...]
