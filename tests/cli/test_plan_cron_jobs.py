@@ -7,8 +7,8 @@ import pytest
 
 from kube.names import TRANSLATE_LABEL
 from testing.documents import api_object, namespace, node
-from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
-from testing.plan import held_objects, planned, waves
+from testing.migration import GPU, SHARE, hami_node, plugin_node, running_job, workload
+from testing.plan import Objects, held_objects, planned, script, waves
 
 SHARES: Final = [hami_node("hami-0"), hami_node("hami-1")]
 
@@ -218,6 +218,69 @@ def test_a_cron_job_of_a_repository_is_suspended_there(
 
     ((_, note),) = notes(plan).items()
     assert note.endswith(end)
+
+
+# --- Jobs -----------------------------------------------------------------------------------------
+
+GOES_ON: Final = (
+    "Job/team/sweep creates other pods when its pods end, and these may run on nodes of this wave by then: switch.sh asks about "
+    "them, or waits for their end (--job-timeout)"
+)
+FAILS: Final = ", and one that is evicted fails the Job"
+IGNORED: Final = {
+    "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]
+}
+
+
+def sweep(limits: dict[str, str], nodes: list[str], **spec: Any) -> Objects:
+    """A Job with pods that run, and six others that have succeeded."""
+    owner, *pods = running_job("sweep", limits, nodes)
+    owner["spec"] |= spec
+    owner["status"] = {"succeeded": 6}
+    return [owner, *pods]
+
+
+@pytest.mark.parametrize(
+    ("spec", "note"),
+    [
+        ({"completions": 24, "backoffLimit": 0}, GOES_ON + FAILS),
+        ({"completions": 24, "backoffLimit": 3}, GOES_ON),
+        ({"completions": 8, "backoffLimit": 0}, ""),
+        ({"completions": 24, "backoffLimit": 0, "podFailurePolicy": IGNORED}, ""),
+    ],
+    ids=["one eviction fails it", "it survives some", "its last pods", "evictions cost nothing"],
+)
+def test_a_job_that_goes_on_is_named_with_later_waves(
+    tmp_path: Path, spec: dict[str, Any], note: str
+) -> None:
+    """Its pods of today had ended by then, so nothing said that switch.sh would ask there, and --evict-jobs failed the Job."""
+    other = workload("web", {GPU: "1"}, ["gpu-1"])
+    other[1]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    objects = [plugin_node("gpu-0"), plugin_node("gpu-1"), namespace("team"), *other]
+    job = sweep({GPU: "1"}, ["gpu-0", "gpu-0"], **spec)
+
+    plan = planned(tmp_path, [*objects, *job], "--wave-nodes", 1)
+
+    assert [["gpu-0"], ["gpu-1"]] == [names for names, _ in waves(plan)]
+    named = [
+        [text for text in wave["notes"] if text.startswith("Job/team/sweep")]
+        for wave in plan["waves"]
+    ]
+    assert [[], [note] if note else []] == named
+    assert bool(note) is (f"# Note: {note}\n" in script(tmp_path, "switch", 2))
+
+
+def test_the_next_pods_of_a_job_with_claims_are_on_switched_nodes(tmp_path: Path) -> None:
+    """No later wave waits for them."""
+    objects = [hami_node("hami-0"), hami_node("hami-1"), namespace("team")]
+    job = sweep(dict(SHARE), ["hami-1"], completions=24)
+
+    plan = planned(tmp_path, [*objects, *job], "--wave-nodes", 1)
+
+    assert [(["hami-0"], ["team"]), (["hami-1"], [])] == waves(plan)
+    assert [[GOES_ON], []] == [
+        [note for note in wave["notes"] if note.startswith(GOES_ON)] for wave in plan["waves"]
+    ]
 
 
 MIXED: Final = [plugin_node("gpu-0"), plugin_node("gpu-1"), *SHARES]

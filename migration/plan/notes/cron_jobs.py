@@ -1,4 +1,4 @@
-"""CronJobs that start pods with devices while a plan is run. Pure."""
+"""CronJobs and Jobs that start pods with devices while a plan is run. Pure."""
 
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from migration.cluster.evidence import mapping_at
 from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.taken_back import TakenBack
-from migration.plan.model.plan import Wave
+from migration.plan.model.plan import PlannedWork, Wave
 from migration.plan.search.usable_nodes import EligibleNodes
 
 _MAX_SCHEDULE: Final = 64
@@ -31,11 +31,14 @@ def with_cron_jobs(
     cluster: AssessedCluster,
     groups: Mapping[str, Workload],
     usable: Mapping[str, frozenset[str]],
+    *,
+    work: Mapping[str, Iterable[PlannedWork]],
     taken_back: TakenBack,
 ) -> Iterator[Wave]:
-    """Yield the waves with a note on each CronJob with devices that is not suspended, on the first that it has to wait for.
+    """Yield the waves with notes on CronJobs that are not suspended, and on Jobs that go on, with devices on their nodes.
 
-    Its next pods may begin on nodes of a wave, before it and in it.
+    Their next pods may begin on nodes of a wave, before it and in it. A CronJob is named on the first wave that it has to
+    wait for, a Job on each where pods of it may run that are not there today.
 
     Args:
         waves: The waves, in order.
@@ -43,32 +46,67 @@ def with_cron_jobs(
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
         usable: Workload to the nodes with devices of its classes that its pods may use today. They may begin on others that
             offer their keys, too.
+        work: Node to the pods that lose something when they are evicted, as of today.
         taken_back: The systems that take back changes of workloads.
     """
     notes: dict[int, list[str]] = {}
     eligible = EligibleNodes(cluster)
+    followed = {item.pod: item for items in work.values() for item in items if item.followed}
     for workload in cluster.workloads:
         group = groups.get(workload.key.reference)
         schedule = _schedule(group) if group is not None else ""
-        if group is None or not schedule:
+        jobs = _jobs(workload, followed)
+        if group is None or not (schedule or jobs):
             continue
-        nodes = _next_nodes(workload, group, eligible, usable) | _own_nodes(group)
-        if numbers := _touching(workload, nodes, waves):
-            which = f"wave {', '.join(map(str, numbers))}"
-            if len(numbers) == len(waves):
-                which = "each wave"
-            last = numbers[-1]
-            remaining = _remaining(nodes, waves, last)
+        nodes = _next_nodes(workload, group, eligible, usable)
+        run_nodes = nodes | _own_nodes(group)
+        for pods in jobs.values():
+            own = {item.node for item in pods}
+            for number in _touching(workload, nodes - own, waves):
+                notes.setdefault(number, []).append(_job_note(pods))
+        if schedule and (numbers := _touching(workload, run_nodes, waves)):
+            remaining = _remaining(run_nodes, waves, numbers[-1])
             is_served = workload.outcome is Outcome.NATIVE or any(
                 eligible.offers((key,), remaining) for key in workload.keys
             )
+            which = f"wave {', '.join(map(str, numbers))}"
+            if len(numbers) == len(waves):
+                which = "each wave"
             notes.setdefault(numbers[0], []).append(
                 f"{workload.key.reference} starts pods with devices at {schedule}: the switch.sh of {which} asks about runs on "
                 "its nodes, or waits for their end (--job-timeout), and one that begins meanwhile "
-                f"{_course(group, last, taken_back, is_served=is_served)}"
+                f"{_course(group, numbers[-1], taken_back, is_served=is_served)}"
             )
     for wave in waves:
         yield replace(wave, notes=(*wave.notes, *notes.get(wave.wave, ())))
+
+
+def _jobs(
+    workload: AssessedWorkload, followed: Mapping[str, PlannedWork]
+) -> dict[str, list[PlannedWork]]:
+    """Return the Jobs of a workload that scripts wait for, and that create other pods then, with their pods of today.
+
+    Args:
+        workload: The workload.
+        followed: Pods with others to come, as `Pod/namespace/name`.
+    """
+    jobs: dict[str, list[PlannedWork]] = {}
+    for name in sorted(workload.members):
+        item = followed.get("/".join(("Pod", *name)))
+        if item is not None and item.waits:
+            jobs.setdefault(item.owner, []).append(item)
+    return jobs
+
+
+def _job_note(pods: Sequence[PlannedWork]) -> str:
+    """Return the note on the next pods of a Job, from its pods of today."""
+    failing = (
+        ", and one that is evicted fails the Job" if any(item.fails_job for item in pods) else ""
+    )
+    return (
+        f"{pods[0].owner} creates other pods when its pods end, and these may run on nodes of this wave by then: switch.sh asks "
+        f"about them, or waits for their end (--job-timeout){failing}"
+    )
 
 
 def _next_nodes(

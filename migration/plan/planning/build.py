@@ -295,7 +295,8 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
                                 )
                             ),
                             *(prepared.cluster, prepared.groups, searched.usable),
-                            prepared.taken_back,
+                            work=work,
+                            taken_back=prepared.taken_back,
                         ),
                         *(opted_in, quotas, changed_quotas),
                     ),
