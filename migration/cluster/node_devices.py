@@ -70,6 +70,7 @@ class LegacyDevice(msgspec.Struct, frozen=True, kw_only=True):
         model: The model's name in the legacy system; empty if it has none there.
         memory: The memory in bytes; None if it is not known.
         cores: The compute share in percent; None if it is not divided.
+        minor: The number by which Koordinator gives it to pods; None without one.
     """
 
     key: str
@@ -77,6 +78,7 @@ class LegacyDevice(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     memory: Quantity | None = None
     cores: int | None = None
+    minor: int | None = None
 
 
 class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
@@ -423,6 +425,7 @@ def _koordinator(device: Mapping[str, Any]) -> Iterator[LegacyDevice]:
         resources = entry.get("resources")
         labels = entry.get("labels")
         memory = resources.get("koordinator.sh/gpu-memory") if isinstance(resources, Mapping) else 0
+        minor = entry.get("minor")
         yield LegacyDevice(
             key=GPU,
             uuid=str(entry.get("id", "")),
@@ -431,6 +434,7 @@ def _koordinator(device: Mapping[str, Any]) -> Iterator[LegacyDevice]:
             else "",
             memory=_quantity(memory),
             cores=100,
+            minor=minor if isinstance(minor, int) else None,
         )
 
 

@@ -17,7 +17,7 @@ from kube.names import (
     STRATEGY_ANNOTATION,
 )
 from migration.assessment.assumed import ASSUMED
-from migration.plan.facts.hami_cards import ALLOCATED
+from migration.plan.facts.given_cards import HAMI_CARDS, KOORDINATOR_CARDS
 from migration.plan.facts.node_autoscalers import DO_NOT_DISRUPT, SCALE_DOWN_DISABLED
 from migration.plan.facts.work import SAFE_TO_EVICT
 from testing.custom_workloads import workload_of
@@ -100,7 +100,7 @@ def test_annotations_that_commands_read_are_kept() -> None:
     read = {
         *READ_ANNOTATIONS,
         *(REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, STRATEGY_ANNOTATION, ASSUMED),
-        *(ALLOCATED, NODE_REGISTER, RESOURCE_NAME, NAMESPACES),
+        *(HAMI_CARDS, KOORDINATOR_CARDS, NODE_REGISTER, RESOURCE_NAME, NAMESPACES),
         *(SAFE_TO_EVICT, DO_NOT_DISRUPT, SCALE_DOWN_DISABLED),
         *("argocd.argoproj.io/tracking-id", "rollout.argoproj.io/revision"),
         *("meta.helm.sh/release-name", "meta.helm.sh/release-namespace"),

@@ -1,5 +1,6 @@
 """`drawbridge plan`: the devices in use around each wave, by pods with a place of their own."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import planned
 
 CARDS: Final = "hami.io/vgpu-devices-allocated"
+KOORDINATOR_CARDS: Final = "scheduling.koordinator.sh/device-allocated"
+QUARTER: Final = {"koordinator.sh/gpu-core": "25", "koordinator.sh/gpu-memory": "8Gi"}
 
 
 def in_use(tmp_path: Path, wave: int) -> dict[str, list[str]]:
@@ -105,6 +108,64 @@ def test_shares_are_on_the_cards_that_hami_has_given(
 
     assert plan["waves"]
     (before, *_) = in_use(tmp_path, 1)["hami-0"]
+    assert f"device plugin {expected} of 2 in use" == before
+
+
+def koordinator_node(name: str) -> list[dict[str, Any]]:
+    """Return a node with two GPUs of Koordinator, and its Device, with the second GPU first."""
+    gpus = [
+        {
+            "type": "gpu",
+            "id": f"GPU-{name}-{minor}",
+            "minor": minor,
+            "resources": {"koordinator.sh/gpu-memory": "40Gi"},
+        }
+        for minor in (1, 0)
+    ]
+    return [node(name, {}, {}, {}), api_object("Device", name, spec={"devices": gpus})]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([{"gpu": [{"minor": 0}]}, {"gpu": [{"minor": 1}]}], 2),
+        ([{"gpu": [{"minor": 1}]}, {"gpu": [{"minor": 1}]}], 1),
+        ([{"gpu": [{"minor": 0, "id": "GPU-koord-0-0"}]}, {"gpu": [{"minor": 1, "id": ""}]}], 2),
+        (
+            [
+                {"gpu": [{"minor": 0, "resources": {"a": 1}}], "rdma": [{"minor": 7}]},
+                {"gpu": [{"minor": 1}]},
+            ],
+            2,
+        ),
+        ([{"gpu": [{"minor": 0, "id": "GPU-of-another"}]}, {"gpu": [{"minor": 1}]}], 1),
+        ([{"gpu": [{"minor": 7}]}, {"gpu": [{"minor": 1}]}], 1),
+        ([{"gpu": [{"minor": 0}, {"minor": 1}]}, {"gpu": [{"minor": 1}]}], 1),
+        ([{"gpu": [{"minor": 10**30}]}, {"gpu": [{"minor": "0"}]}], 1),
+        ([{"gpu": {"minor": 0}}, [{"minor": 0}]], 1),
+        (["' || true || '", "[" * 5000], 1),
+        (['{"gpu": [' + "[" * 9000, '{"gpu": ' + " " * 20000 + "[]}"], 1),
+        ([], 1),
+    ],
+    ids=[
+        *("two cards", "one card", "by UUID", "other fields", "another UUID", "no such card"),
+        *("too many cards", "no number", "other shapes", "no JSON", "deep and long", "unknown"),
+    ],
+)
+def test_shares_are_on_the_cards_that_koordinator_has_given(
+    tmp_path: Path, given: Sequence[object], expected: int
+) -> None:
+    """Shares were put on one card that have one each, and the annotation is any tenant's."""
+    owner, *pods = workload("web", QUARTER, ["koord-0", "koord-0"])
+    for pod, cards in zip(pods, given, strict=False):
+        text = cards if isinstance(cards, str) else json.dumps(cards)
+        pod["metadata"]["annotations"] = {KOORDINATOR_CARDS: text}
+    objects = [*koordinator_node("koord-0"), *koordinator_node("koord-1"), namespace("team"), owner]
+
+    plan = planned(tmp_path, [*objects, *pods], "--wave-nodes", 1, "--spare-nodes", 0)
+
+    assert plan["waves"]
+    (before, *_) = in_use(tmp_path, 1)["koord-0"]
     assert f"device plugin {expected} of 2 in use" == before
 
 

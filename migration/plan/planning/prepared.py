@@ -28,7 +28,7 @@ from migration.cluster.workloads import Workload
 from migration.conversion.quota_conversion import ConvertedQuota, knows_use
 from migration.conversion.replaced_lines import convert_plan_quotas, planned_objects
 from migration.plan.drivers.confirmed import Confirmation
-from migration.plan.facts.hami_cards import read_cards
+from migration.plan.facts.given_cards import read_cards
 from migration.plan.facts.opted_in import (
     keeping_workloads,
     labelled_namespaces,
