@@ -19,6 +19,7 @@ from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
 from migration.cluster.device_pods import (
     has_other_scheduler,
+    leaves_scheduler,
     left_schedulers,
     pod_of,
     with_device_pods,
@@ -348,14 +349,14 @@ def translate_adopted(
     options: TranslationOptions,
     namespace: str,
 ) -> TranslatedObject:
-    """Translate an object as if its namespace took part and schedulers of legacy systems were adopted."""
+    """Translate an object as if its namespace had the label that opts in: pods leave schedulers that nobody adopted."""
     options = msgspec.structs.replace(options, mode=Mode.OPT_OUT)
     (result,) = translate_objects(
         [source_object], snapshot=snapshot, options=options, namespace=namespace
     )
     foreign = [finding for finding in result.findings if finding.code is Code.FOREIGN_SCHEDULER]
     pod = pod_of(source_object)
-    if not foreign or pod is None:
+    if not foreign or pod is None or not leaves_scheduler(pod, snapshot, options):
         return result
     adopting = msgspec.structs.replace(
         options,

@@ -29,6 +29,7 @@ from migration.legacy.kept_names import NamesInUse
 
 _BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ, Code.OPTED_OUT})
 _NOT_KNOWN: Final = "whether it would find some on another node is not known"
+_OF_SCHEDULER: Final = "its scheduler gives it what its annotations request, and keeps it by translation.adoptSchedulers, so it gets no claim"
 _SOLVE: Final = "solve what assess reports of it, wait for it to end, or move it by hand"
 _SOLVE_SERVICE: Final = "solve what assess reports of it, or move it by hand"
 _SERVICES: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
@@ -46,6 +47,8 @@ def unmoved_text(workload: AssessedWorkload, lacking: Sequence[str]) -> tuple[st
         lacking: The DeviceClasses of its next claims that no node has devices of.
     """
     cause = next((entry for entry in workload.findings if entry.code in _BY_HAND), None)
+    if cause is None and workload.codes == (Code.FOREIGN_SCHEDULER.value,):
+        return _OF_SCHEDULER, workload.fix
     if cause is None:
         return _NOT_KNOWN, _solving(workload)
     if cause.code is Code.OPTED_OUT:

@@ -108,21 +108,21 @@ def has_other_scheduler(
 def left_schedulers(
     sources: Iterable[SourceObject], snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> tuple[str, ...]:
-    """Return the schedulers that pods leave only because a label opts them in, as the webhook decides it.
+    """Return the schedulers that pods leave only because a label opts them in.
 
     None of those for which an administrator chose another, or that hand out shares and nothing else.
 
     Args:
         sources: Pods, and objects with a template of pods.
     """
-    names = {pod.spec.scheduler_name for source in sources if (pod := pod_of(source)) is not None}
-    return tuple(
-        sorted(
-            name
-            for name in names - _OF_SHARES
-            if options.scheduler_for(name, snapshot.bridge_scheduler) is None
-        )
-    )
+    pods = [pod for source in sources if (pod := pod_of(source)) is not None]
+    names = {pod.spec.scheduler_name for pod in pods if leaves_scheduler(pod, snapshot, options)}
+    return tuple(sorted(names - _OF_SHARES))
+
+
+def leaves_scheduler(pod: Pod, snapshot: TranslationSnapshot, options: TranslationOptions) -> bool:
+    """Return True if a pod leaves its scheduler only because a label opts it in, as the webhook decides it."""
+    return options.scheduler_for(pod.spec.scheduler_name, snapshot.bridge_scheduler) is None
 
 
 def left_scheduler_loss(name: str) -> str:

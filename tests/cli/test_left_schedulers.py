@@ -1,6 +1,7 @@
 """The schedulers that pods leave by a migration, in the words of `drawbridge assess` and `drawbridge plan`."""
 
 import html
+import json
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -103,3 +104,59 @@ def test_assess_says_which_scheduler_pods_leave(tmp_path: Path, output: str) -> 
     text = " ".join((shown(answer) if output == "html" else answer).split())
     assert 'Deployment/team/train leaves "volcano" once opted in (schedulerReplaced): ' in text
     assert "its queues, fair share and gangs no longer apply" in text
+
+
+# --- shares by annotations --------------------------------------------------------------------------
+
+
+def share_of_kai() -> list[Any]:
+    """A Deployment with a share of a GPU of KAI."""
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    train = workload("train", {"cpu": "1"}, ["hami-0"], schedulerName="kai-scheduler")
+    for metadata in (train[0]["spec"]["template"]["metadata"], train[1]["metadata"]):
+        metadata["annotations"] = {"gpu-memory": "8000"}
+    return [*nodes, namespace("team", {"drawbridge.internal/translate": "true"}), *train]
+
+
+@pytest.mark.parametrize(
+    ("adopted", "is_translated"),
+    [
+        ({}, True),
+        ({"kai-scheduler": "default-scheduler"}, True),
+        ({"kai-scheduler": "kai-scheduler"}, False),
+        ({"kai-scheduler": "runai-scheduler"}, False),
+    ],
+    ids=["by a label", "by the setting", "stays", "another one of KAI's"],
+)
+def test_an_assessment_says_what_the_webhook_does_with_a_share_of_kai(
+    tmp_path: Path, adopted: dict[str, str], *, is_translated: bool
+) -> None:
+    """The webhook leaves the pods that KAI keeps, and the assessment counted them as translated."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(dump_yaml([{"translation": {"adoptSchedulers": adopted}}]))
+    pods, snapshot = tmp_path / "pods.yaml", tmp_path / "cluster.yaml"
+    pods.write_text(dump_yaml(share_of_kai()[3:4]))
+    options = ("--settings", settings)
+
+    (entry,) = json.loads(assessed(tmp_path, share_of_kai(), "-o", "json", *options))["workloads"]
+    translated = drawbridge("translate", "-f", pods, "--snapshot", snapshot, *options).stdout
+
+    assert is_translated is ("resourceClaims" in translated)
+    assert is_translated is (entry["outcome"] in {"translated", "lossy"})
+    if not is_translated:
+        assert ("unknown", ["foreignScheduler"]) == (entry["outcome"], entry["codes"])
+
+
+def test_a_plan_holds_the_node_of_a_share_of_kai_that_stays_there(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(ADOPTED)
+
+    plan = planned(tmp_path, share_of_kai(), "--settings", settings)
+
+    held = {entry["object"]: entry for entry in plan["held"]}
+    text = "its scheduler gives it what its annotations request, and keeps it by translation.adoptSchedulers"
+    assert text in held["Node//hami-0"]["reason"]
+    assert (
+        "another scheduler in the setting translation.adoptSchedulers"
+        in held["Node//hami-0"]["fix"]
+    )
