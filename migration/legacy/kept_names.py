@@ -42,6 +42,7 @@ _LATER_SHARED: Final = (
 _DELETE_FIRST: Final = (
     "delete {}, or have the template request something else; then plan again from a new snapshot"
 )
+_OFFER_NONE: Final = "keep the system that offers {} from this node, or {}"
 _MOVE_FIRST: Final = "move these pods to nodes that stay; then plan again from a new snapshot"
 
 
@@ -110,8 +111,10 @@ def find_names_in_use(
 def _used_later(name: str, references: Sequence[str]) -> NamesInUse:
     """Return the reason to leave a node as it is for a name that these workloads start pods with."""
     starts = f"{join_names(references)} {'starts' if len(references) == 1 else 'start'}"
-    reason = (_LATER_SHARED if _is_share(name) else _LATER_LEAVE).format(starts, name)
-    return NamesInUse(reason, _DELETE_FIRST.format(join_names(references)))
+    fix = _DELETE_FIRST.format(join_names(references))
+    if _is_share(name):
+        return NamesInUse(_LATER_SHARED.format(starts, name), _OFFER_NONE.format(name, fix))
+    return NamesInUse(_LATER_LEAVE.format(starts, name), fix)
 
 
 def _drivers(devices: NodeDevices) -> frozenset[str]:
@@ -141,12 +144,19 @@ def _running_names(
 def _later_names(
     workloads: Iterable[Workload], options: TranslationOptions, used: Collection[str]
 ) -> dict[str, list[str]]:
-    """Return each kept name of devices that no pod has to the workloads with a template that requests it."""
+    """Return each kept name of devices that pods may get on further nodes to the workloads that start such pods.
+
+    Where some run with a name, their nodes stay, and serve the next ones, too. Those with shares come to any node that offers
+    these all the same.
+    """
     later: dict[str, list[str]] = {}
     for workload in workloads:
+        if workload.key.kind == "Pod":
+            continue
         names = (name for source in pods_or_template(workload) for name in requested_names(source))
         for name in dict.fromkeys(names):
-            if name not in used and _is_kept_device(name, options):
+            is_open = name not in used or _is_share(name)
+            if is_open and _is_kept_device(name, options):
                 later.setdefault(name, []).append(workload.key.reference)
     return later
 

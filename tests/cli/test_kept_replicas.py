@@ -820,6 +820,44 @@ def test_a_node_with_kept_shares_of_another_system_in_use_is_held(
     assert bool(keep) is held.get("Node//both", "").startswith(reason)
 
 
+@pytest.mark.parametrize("kind", ["Deployment", "Pod"])
+@pytest.mark.parametrize("idle", [True, False])
+def test_a_node_that_later_pods_of_kept_shares_may_come_to_is_held(
+    tmp_path: Path, kind: str, *, idle: bool
+) -> None:
+    """It was switched while other pods of the same shares ran elsewhere, though the system behind them was there still."""
+    share = "aliyun.com/gpu-mem"
+    later = workload("later", {share: "8"}, []) if idle else []
+    running = workload("share", {share: "8"}, ["used"])
+    if kind == "Pod":
+        running = [{**running[1], "metadata": {"name": "share", "namespace": "team"}}]
+    objects = [
+        *(plugin_node("gpu-0"), plugin_node("gpu-1"), namespace("team"), *running, *later),
+        *(node(name, {GPU: "4", share: "100"}) for name in ("used", "unused")),
+    ]
+    flags = (*settings(tmp_path, "aliyun"), "--wave-nodes", 1)
+
+    plan = planned(tmp_path, objects, *flags)
+    _, answer, _ = assess(tmp_path, objects, *flags[:2])
+
+    own = [*(["Deployment/team/later"] if idle else []), "Deployment/team/share"]
+    names = own if kind == "Deployment" else own[:-1]
+    starts = "starts" if len(names) == 1 else "start"
+    reason = (
+        f"pods that {', '.join(names)} {starts} later will have {share}, which translation.keep leaves in pods, and the system "
+        "behind that would hand out shares of the GPUs that a DRA driver gives others"
+    )
+    held = {entry["object"]: entry for entry in plan["held"]}
+    assert held["Node//used"]["reason"].startswith(f"running pods there have {share}")
+    assert bool(names) is ("Node//unused" in held)
+    if names:
+        assert reason == held["Node//unused"]["reason"]
+        assert held["Node//unused"]["fix"].startswith(
+            f"keep the system that offers {share} from this node, or delete {', '.join(names)}, or"
+        )
+        assert reason in {entry["message"] for entry in answer["blockers"]}
+
+
 @pytest.mark.parametrize("stays", [True, False])
 @pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
 def test_a_node_of_a_kept_name_that_pods_will_have_later_is_held(
