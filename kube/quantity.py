@@ -26,6 +26,8 @@ _MAX_BINARY: Final = (2**63 - 1) * _NANOS
 
 _INT32: Final = 2**32
 _INT64_DIGITS: Final = 19
+_LONG_COUNT: Final = 10**18
+"""The least number that people read better with an exponent."""
 
 
 class Format(StrEnum):
@@ -265,15 +267,19 @@ def format_amount(amount: Quantity) -> str:
 
 
 def format_count(amount: Quantity) -> str:
-    """Format an amount of a resource that counts: whole numbers without a decimal suffix.
+    """Format an amount of a resource that counts: whole numbers without a decimal suffix or an exponent.
 
     The API server writes 3000 as 3k, which nobody has written so.
 
-    >>> format_count(Quantity("3k")), format_count(Quantity("500m")), format_count(Quantity("8Gi"))
-    ('3000', '500m', '8Gi')
+    >>> format_count(Quantity("3k")), format_count(Quantity("3e3")), format_count(Quantity("500m"))
+    ('3000', '3000', '500m')
+    >>> format_count(Quantity("8Gi")), format_count(Quantity("1e30"))
+    ('8Gi', '1e30')
     """
-    whole, rest = divmod(amount.nanos, 10**9)
-    return str(whole) if not rest and str(amount)[-1:] in "kMGTPE" else str(amount)
+    whole, rest = divmod(amount.nanos, _NANOS)
+    text = str(amount)
+    is_short = amount.format is Format.EXPONENT and abs(whole) < _LONG_COUNT
+    return str(whole) if not rest and (is_short or text[-1:] in "kMGTPE") else text
 
 
 def format_rounded(amount: Quantity, total: Quantity) -> str:

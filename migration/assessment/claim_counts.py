@@ -14,7 +14,7 @@ from findings.finding import Code
 from findings.text import join_names
 from kube.api.core import ResourceQuota
 from kube.api.resource import ResourceClaim, ResourceClaimTemplate
-from kube.quantity import ZERO, Quantity
+from kube.quantity import ZERO, Quantity, format_count
 from migration.assessment.blockers import Blocker
 from migration.assessment.capacity import build_templates, release_claims
 from migration.assessment.outcomes import AssessedWorkload, Outcome
@@ -87,7 +87,8 @@ class ClaimShortage(msgspec.Struct, frozen=True, kw_only=True):
     def amounts(self) -> str:
         """The amounts in a phrase."""
         more = f" and {self.surge} more for rollouts" if self.surge else ""
-        return f"needed {self.needed}{more}, used by others {self.used}, hard {self.hard}"
+        used, hard = format_count(self.used), format_count(self.hard)
+        return f"needed {self.needed}{more}, used by others {used}, hard {hard}"
 
     @property
     def text(self) -> str:
@@ -99,9 +100,10 @@ class ClaimShortage(msgspec.Struct, frozen=True, kw_only=True):
     def fix(self) -> str:
         """The change to the quota that solves it."""
         before = " before prepare.sh is run" if self.is_early else ""
+        enough = format_count(self.enough)
         if self.is_added:
-            return f"add {self.line} with {self.enough} to {self.quota}{before}"
-        return f"raise {self.line} of {self.quota} to {self.enough}{before}"
+            return f"add {self.line} with {enough} to {self.quota}{before}"
+        return f"raise {self.line} of {self.quota} to {enough}{before}"
 
     @property
     def effect(self) -> str:

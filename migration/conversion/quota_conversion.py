@@ -17,7 +17,7 @@ from answers.manifests.translate import translate_objects
 from kube.api.extended_resources import implicit_class
 from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
-from kube.quantity import ZERO, Quantity
+from kube.quantity import ZERO, Quantity, format_count
 from migration.conversion.quota_amounts import (
     DeviceUse,
     InvalidAmount,
@@ -215,7 +215,7 @@ def convert_quotas(
             effects.append(
                 QuotaEffect(
                     line=line,
-                    allows=_effect(str(value), amount, own, parts),
+                    allows=_effect(amount, own, parts),
                     is_more=any(part > ZERO for part in parts.values()),
                     counts_claims=bool(own),
                 )
@@ -310,23 +310,27 @@ def _sharing_reason(
     return ""
 
 
-def _effect(text: str, amount: Quantity, own: Sequence[str], parts: Mapping[str, Quantity]) -> str:
+def _effect(amount: Quantity, own: Sequence[str], parts: Mapping[str, Quantity]) -> str:
     """Return the total that a line and the lines for claims allow together.
 
     Args:
-        text: The amount of the line as it is written.
+        amount: The amount of the line.
         own: The classes whose claims the line counts itself.
         parts: Class to the amount of its own line.
     """
     claims = ZERO
     for part in parts.values():
         claims += part
-    texts = ", ".join(f"{part} of class {name}" for name, part in parts.items())
+    texts = ", ".join(f"{format_count(part)} of class {name}" for name, part in parts.items())
     with_own = f" and claims of class {', '.join(own)} together" if own else ""
+    text = format_count(amount)
     allows = f"pods with the key{with_own} {text}"
     if not parts:
         return allows
-    return f"{allows}, claims {claims} ({texts}); together {amount + claims}, and {text} before"
+    together = format_count(amount + claims)
+    return (
+        f"{allows}, claims {format_count(claims)} ({texts}); together {together}, and {text} before"
+    )
 
 
 def _classes_with_lines(source: SourceObject, classes: Iterable[str]) -> frozenset[str]:
@@ -356,7 +360,7 @@ def _with_room(amounts: Mapping[str, Quantity], rooms: Mapping[str, int]) -> dic
 def _lines_of_others(added: Mapping[str, str], beside: Mapping[str, int]) -> Iterator[QuotaEffect]:
     """Yield the added lines that count pods with other keys, too."""
     for line in sorted(added.keys() & beside.keys()):
-        allows = _OTHERS.format(amount=added[line], number=beside[line])
+        allows = _OTHERS.format(amount=format_count(Quantity(added[line])), number=beside[line])
         yield QuotaEffect(line=line, allows=allows, is_more=False)
 
 
@@ -365,10 +369,13 @@ def _exceeded_lines(added: Mapping[str, str], use: DeviceUse) -> Iterator[QuotaE
     for name in sorted({*use.now}.union(*(start.of_pod for start in use.starts))):
         line, number = devices_of_class(name), use.now.get(name, 0)
         start = max((start.of_pod.get(name, 0) for start in use.starts), default=0)
-        if line not in added or Quantity(number + start) <= Quantity(added[line]):
+        if line not in added:
             continue
-        text = _EXCEEDED if Quantity(number) > Quantity(added[line]) else _NO_START
-        allows = text.format(amount=added[line], used=number, start=start)
+        amount = Quantity(added[line])
+        if Quantity(number + start) <= amount:
+            continue
+        text = _EXCEEDED if Quantity(number) > amount else _NO_START
+        allows = text.format(amount=format_count(amount), used=number, start=start)
         yield QuotaEffect(line=line, allows=allows, is_more=False)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from findings.text import join_names
-from kube.quantity import ZERO, Quantity
+from kube.quantity import ZERO, Quantity, format_count
 from migration.quotas.model import FoundQuota, LineChange, MeasuredLine, Part, QuotaLine
 
 _LESS: Final = (
@@ -123,17 +123,20 @@ def _divided(parts: Sequence[tuple[LimitOfLines, MeasuredLine]]) -> Iterator[Lin
     if len(parts) < 2 or any(entry.measure and entry.measure.capacity for entry in entries):
         return
     line = entries[0].line
-    texts = ", ".join(f"{entry.own_amount} in limit {limit.name}" for limit, entry in parts)
+    amount = format_count(line.amount)
+    texts = ", ".join(
+        f"{format_count(entry.own_amount)} in limit {limit.name}" for limit, entry in parts
+    )
     total = sum((entry.own_amount for entry in entries), ZERO)
     if any(entry.own_amount < line.amount for entry in entries if not entry.is_absent):
-        text = _LESS.format(amount=line.amount, parts=texts)
+        text = _LESS.format(amount=amount, parts=texts)
         yield LineChange(line=line.name, text=text, allows_less=True)
     absent = [entry.measure.device_class for entry in entries if entry.measure and entry.is_absent]
     if absent and line.amount > ZERO:
-        text = _NONE.format(amount=line.amount, names=join_names(absent), parts=texts)
+        text = _NONE.format(amount=amount, names=join_names(absent), parts=texts)
         yield LineChange(line=line.name, text=text, allows_less=True)
     if total > line.amount:
-        text = _MORE.format(amount=line.amount, total=total, parts=texts)
+        text = _MORE.format(amount=amount, total=format_count(total), parts=texts)
         yield LineChange(line=line.name, text=text, allows_more=True)
 
 

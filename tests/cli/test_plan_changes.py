@@ -253,6 +253,18 @@ def test_an_amount_that_is_written_in_another_way_stops_no_wave(tmp_path: Path) 
         assert "ResourceQuota/team/gpus" not in failed
 
 
+def test_an_equal_amount_in_another_form_is_told_as_equal(tmp_path: Path) -> None:
+    """The API server stores either, and a script of the wave would stop at it: a JSON Patch tests texts."""
+    plan = planned(tmp_path, cluster(quota("8k")))
+    number = next(wave["wave"] for wave in plan["waves"] if wave["namespaces"])
+
+    failed = failed_before(tmp_path, cluster(quota("8e3")), number)
+
+    assert failed["ResourceQuota/team/gpus"].startswith(
+        f"{LINE} is 8e3, as much as 8k, which the plan expects; its scripts compare the texts: put that back, or plan again"
+    )
+
+
 def test_what_the_wave_has_changed_itself_is_right(tmp_path: Path) -> None:
     failed = before(tmp_path, cluster(quota()))
 

@@ -13,7 +13,8 @@ from answers.model.kinds import STATE_KINDS
 from answers.model.objects import decode_objects
 from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
-from migration.assessment.claim_counts import find_claim_shortages, surge_pods
+from kube.quantity import Quantity
+from migration.assessment.claim_counts import ClaimShortage, find_claim_shortages, surge_pods
 from testing.command import drawbridge
 from testing.documents import api_object, namespace, resource_quota
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
@@ -82,6 +83,20 @@ def test_a_quota_that_lets_too_few_claims_be_created_blocks(
         assert f"{line} of ResourceQuota/team/gpus ({amounts}" in blocker["message"]
         assert f"raise {line} of ResourceQuota/team/gpus to {enough}" == blocker["fix"]
         assert [f"{kind}/team/web"] == blocker["objects"]
+
+
+def test_one_amount_reads_alike_however_it_is_written() -> None:
+    shortage = ClaimShortage(
+        quota="ResourceQuota/team/gpus",
+        line=CLAIMS,
+        needed=900,
+        used=Quantity("1e3"),
+        hard=Quantity("1k"),
+        workloads=("StatefulSet/team/web",),
+    )
+
+    assert "needed 900, used by others 1000, hard 1000" == shortage.amounts
+    assert f"raise {CLAIMS} of ResourceQuota/team/gpus to 1900" == shortage.fix
 
 
 def test_what_others_use_counts_and_what_the_pods_have_does_not(tmp_path: Path) -> None:

@@ -385,6 +385,22 @@ def test_what_whole_amounts_allow_together_is_reported(tmp_path: Path) -> None:
     assert "requests.nvidia.com/gpu now allows pods with the key 64, claims 128" in result.stderr
 
 
+@pytest.mark.parametrize("amount", ["1000", "1k", "1e3"])
+def test_one_amount_reads_alike_however_it_is_written(tmp_path: Path, amount: str) -> None:
+    """A line of 1e3 allowed claims of 1k, and 2e3 together."""
+    objects = quota({GPU: amount}), deployment("a", WHOLE, 3), deployment("b", SHARE, 2)
+
+    told = convert(tmp_path, *objects).stderr
+    of_limits = convert(tmp_path, *objects, flags=("--to", "device", "--split", "whole")).stderr
+
+    text = " ".join(told.split())
+    assert "pods with the key 1000, claims 1000 (" in text
+    assert "; together 2000, and 1000 before" in text
+    assert "allows 1000 of all classes together, the limits allow 2000 once" in " ".join(
+        of_limits.split()
+    )
+
+
 def test_a_percentage_is_no_number_of_devices(tmp_path: Path) -> None:
     result = convert(tmp_path, quota({"requests.koordinator.sh/rdma": "800"}))
 

@@ -7,13 +7,18 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
+from kube.quantity import Quantity
 from migration.cluster.evidence import mapping_at, text_map
+from migration.conversion.quota_amounts import read_amount
 from migration.conversion.replaced_lines import stored_amount
 from migration.plan.checks.checks import Check, ClusterView, failed_check, note_check
 from migration.plan.model.plan import Plan, Wave
 
 QUOTAS: Final = "resourcequotas"
 _AGAIN: Final = "put that back, or plan again from a new snapshot"
+_WRITTEN: Final = (
+    "{} is {}, as much as {}, which the plan expects; its scripts compare the texts: {}"
+)
 
 
 def check_unchanged(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
@@ -75,8 +80,19 @@ def _check_lines(
     for line, amounts in expected.items():
         # A plan has amounts as the API server stores them, and a file may have them in another way.
         value = stored_amount(hard[line]) if line in hard else None
-        if value not in amounts:
+        if value in amounts:
+            continue
+        equal = next((text for text in amounts if _is_same_amount(value, text)), None)
+        if equal is not None:
+            yield failed_check(reference, _WRITTEN.format(line, value, equal, _AGAIN))
+        else:
             yield _changed(reference, line, value, amounts)
+
+
+def _is_same_amount(text: str | None, other: str | None) -> bool:
+    """Return True if two texts are one amount, as 1e3 and 1k; the API server stores each as it is."""
+    amounts = [read_amount(entry) for entry in (text, other)]
+    return amounts[0] == amounts[1] and isinstance(amounts[0], Quantity)
 
 
 def _changed(reference: str, field: str, value: str | None, expected: set[str | None]) -> Check:
