@@ -30,6 +30,7 @@ from migration.cluster.workloads import Workload, group_workloads, translation_s
 from translation.cluster.native_allocation import is_native
 from translation.cluster.snapshot import (
     Mode,
+    TolerationPolicy,
     TranslationOptions,
     TranslationSnapshot,
     vocabularies_in_force,
@@ -182,6 +183,8 @@ def assess_workload(
     if is_whole:
         source_object = _opted_in(source_object)
         snapshot = _without_opt_out(_without_quotas(snapshot), workload.key.namespace)
+        # Its pods keep their keys, so the API server alone gives them tolerations of these.
+        options = msgspec.structs.replace(options, tolerations=TolerationPolicy.DETECTED)
     result = translate_adopted(source_object, snapshot, options, namespace)
     findings = _sort_findings(_without_uncounted(result.findings))
     is_unread = any(finding.code in _UNREAD for finding in findings)

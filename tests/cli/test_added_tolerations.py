@@ -8,7 +8,8 @@ import pytest
 from kube.manifests.dump import dump_yaml
 from testing.builders import gpus, pod
 from testing.command import answer, drawbridge
-from testing.documents import Document, api_object
+from testing.documents import Document, api_object, namespace
+from testing.migration import GPU, plugin_node, workload
 
 ADDED: Final = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 NODE: Final = api_object(
@@ -74,3 +75,26 @@ def test_a_check_warns_of_the_taint_and_a_setting_ends_it(tmp_path: Any) -> None
 
     assert [("warning", "tolerationMissing")] == [(f["severity"], f["code"]) for f in before]
     assert [] == after
+
+
+@pytest.mark.parametrize("policy", ["detected", "always", "never"])
+@pytest.mark.parametrize("adds", [True, False])
+def test_next_pods_that_keep_their_keys_tolerate_what_the_api_server_adds(
+    tmp_path: Any, policy: str, *, adds: bool
+) -> None:
+    """The setting is about pods that lose their keys, and native ones were placed by it."""
+    nodes = [plugin_node(f"gpu-{number}") for number in range(2)]
+    for document in nodes:
+        document["spec"] = {"taints": NODE["spec"]["taints"]}
+    owner, live = workload("web", {GPU: "1"}, ["gpu-0"])
+    if adds:
+        live["spec"]["tolerations"] = [ADDED]
+    (tmp_path / "cluster.yaml").write_text(dump_yaml([*nodes, namespace("team"), owner, live]))
+    (tmp_path / "settings.yaml").write_text(f"translation: {{tolerations: {policy}}}\n")
+    options = ("--snapshot", tmp_path / "cluster.yaml", "--settings", tmp_path / "settings.yaml")
+
+    answer_ = json.loads(drawbridge("assess", *options, "-o", "json").stdout)
+
+    assert ["native"] == [entry["outcome"] for entry in answer_["workloads"]]
+    codes = {blocker["code"] for blocker in answer_["blockers"]}
+    assert codes == (set() if adds else {"notPlaced"})
