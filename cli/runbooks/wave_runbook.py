@@ -25,9 +25,9 @@ from findings.text import count_text
 from kube.names import GROUP
 from migration.cluster.node_devices import GPU, Source
 from migration.conversion.replaced_lines import ReplacedLines
+from migration.legacy.gpu_labels import unready_selector
 from migration.plan.drivers.vendors import driver_label
 from migration.plan.facts.environment import in_repository
-from migration.plan.facts.node_autoscalers import unready_selector
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import (
     Plan,

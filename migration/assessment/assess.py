@@ -71,9 +71,10 @@ from migration.assessment.unmoved import (
     check_unmoved,
     staying_nodes,
 )
+from migration.assessment.unready_nodes import unready_notes
 from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
 from migration.cluster.drain_stops import find_drain_stops
-from migration.cluster.evidence import nodes_out_of_service
+from migration.cluster.evidence import nodes_out_of_service, text_map
 from migration.cluster.limit_ranges import find_rejected_workloads
 from migration.cluster.node_devices import (
     OFFERING_NONE,
@@ -89,6 +90,7 @@ from migration.conversion.replaced_lines import (
     find_replaced_lines,
     without_replaced_lines,
 )
+from migration.legacy.gpu_labels import GPU_LABELS
 from migration.legacy.kept_names import find_names_in_use
 from migration.legacy.remaining import find_remaining
 from rules.context.inventory import Inventory
@@ -189,11 +191,24 @@ def _with_surroundings(
     options: TranslationOptions,
     namespace: str,
 ) -> Assessment:
-    """Return an assessment with the components of others, the kept keys, the budgets against drains, and opt-outs."""
+    """Return an assessment with the components of others, the kept keys, budgets against drains, opt-outs, and unready nodes."""
     legacy_nodes = [node.node for node in assessment.nodes if node.legacy]
+    has_gpu_label = any(
+        source.kind == "Node"
+        and not text_map(source.document, "metadata", "labels").keys().isdisjoint(GPU_LABELS)
+        for source in objects
+    )
     return msgspec.structs.replace(
         assessment,
-        notes=(*assessment.notes, *opt_out_notes(objects, assessment.workloads)),
+        notes=(
+            *assessment.notes,
+            *opt_out_notes(objects, assessment.workloads),
+            *(
+                unready_notes(assessment.nodes, objects, options.renamed_keys)
+                if has_gpu_label
+                else ()
+            ),
+        ),
         components=present_components(objects),
         kept=tuple(sorted(options.kept)),
         drain_stops=find_drain_stops(objects, namespace, legacy_nodes),

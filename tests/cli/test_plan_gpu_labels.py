@@ -1,4 +1,4 @@
-"""`drawbridge plan`: nodes that the Cluster Autoscaler takes for unready once their device plugin has left."""
+"""`drawbridge assess` and `plan`: nodes that the Cluster Autoscaler takes for unready once their device plugin has left."""
 
 import json
 import os
@@ -11,10 +11,17 @@ import pytest
 
 from findings.text import join_names
 from kube.manifests.dump import dump_yaml
-from migration.plan.facts.node_autoscalers import is_halted, unready_label, unready_selector
+from migration.legacy.gpu_labels import is_halted, unready_label, unready_selector
 from testing.command import drawbridge
 from testing.documents import api_object, namespace, node
-from testing.migration import GPU, daemon_set, hami_node, plugin_node, workload
+from testing.migration import (
+    GPU,
+    daemon_set,
+    hami_node,
+    plugin_node,
+    resource_slice,
+    workload,
+)
 from testing.plan import checks_before, planned
 from translation.cluster.component_statements import Component, Topic, statements_about
 
@@ -293,6 +300,62 @@ def planned_names(tmp_path: Path, nodes: list[dict[str, Any]]) -> list[str]:
         (name for name in names if f"uncordon {name}" in text),
         key=lambda name: text.index(f"uncordon {name}"),
     )
+
+
+# --- the assessment -------------------------------------------------------------------------------
+
+
+def label_notes(tmp_path: Path, objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+    answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
+    return [note for note in answer["notes"] if note["code"] == "gpuLabel"]
+
+
+@pytest.mark.parametrize("make", [plugin_node, hami_node])
+def test_an_assessment_names_the_label_with_what_a_plan_says_to_do(
+    tmp_path: Path, make: Any
+) -> None:
+    """A plan said it with its first wave, and the assessment weeks before had no word of it."""
+    nodes = [make(f"gpu-{index}") for index in range(3)]
+    for document in nodes[:2]:
+        document["metadata"]["labels"][AWS] = "h100"
+    web = workload("web", {GPU: "1"}, ["gpu-0"])
+    web[0]["spec"]["template"]["spec"]["nodeSelector"] = {AWS: "h100"}
+    objects = [*nodes, PLUGIN, namespace("team"), *web]
+
+    (note,) = label_notes(tmp_path, objects)
+
+    assert ["Node//gpu-0", "Node//gpu-1"] == note["objects"]
+    assert note["message"].startswith(f"{AWS} is the label by which Cluster Autoscaler knows nodes")
+    assert note["message"].endswith(", and a switched node has none")
+    assert "after Deployment/team/web, which select nodes by it, " in note["fix"]
+    assert note["fix"] in "\n".join(wave_notes(planned(tmp_path, objects)))
+
+
+def test_an_assessment_has_a_note_for_each_label_and_none_without(tmp_path: Path) -> None:
+    switched = node("done-0", {}, {AWS: "h100"}, {})
+    objects = [
+        *labelled_nodes(1, GCE),
+        *(switched, resource_slice("done-0", "gpu.nvidia.com", ["a"])),
+        node("cpu-0", {}, {AWS: "none"}, {}),
+    ]
+
+    notes = label_notes(tmp_path, objects)
+
+    assert [["Node//gpu-0"], ["Node//done-0"]] == [note["objects"] for note in notes]
+    assert "on GCE set the label cloud.google.com/gke-gpu-dra-driver=true" in notes[0]["fix"]
+    assert [] == label_notes(tmp_path, labelled_nodes(2, GCE, **GCE_DRA))
+    assert [] == label_notes(tmp_path, [plugin_node("gpu-0")])
+
+
+@pytest.mark.parametrize(("number", "halts"), [(3, False), (6, True)])
+def test_an_assessment_says_where_the_autoscaler_would_halt(
+    tmp_path: Path, number: int, *, halts: bool
+) -> None:
+    (note,) = label_notes(tmp_path, labelled_nodes(number))
+
+    assert halts is ("it adds and removes no node of the cluster" in note["message"])
 
 
 # --- the end of the last wave -----------------------------------------------------------------------

@@ -7,14 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from findings.text import join_names
+from migration.legacy.gpu_labels import is_halted, unready_label
 from migration.plan.checks.checks import Check, ClusterView, note_check
-from migration.plan.facts.node_autoscalers import (
-    SCALE_DOWN_DISABLED,
-    halt_text,
-    halted_text,
-    is_halted,
-    unready_label,
-)
+from migration.plan.facts.node_autoscalers import SCALE_DOWN_DISABLED, halt_text, halted_text
 from migration.plan.model.plan import Plan, Wave
 
 

@@ -12,17 +12,22 @@ from typing import Any, Final
 from findings.text import count_text, join_names
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import mapping_at, text_map
+from migration.legacy.gpu_labels import (
+    KARPENTER_POOL,
+    is_halted,
+    unready_label,
+    unready_reason,
+    unready_remedy,
+)
 from migration.plan.facts.neighbours import deployed_release, statement_note
-from migration.plan.facts.selecting import selecting_workloads
 from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan, Wave
 from translation.cluster.component_statements import Component, Statement, Topic, statements_about
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
-_KARPENTER: Final = "karpenter.sh/nodepool"
 _POOLS: Final = (
-    _KARPENTER,
+    KARPENTER_POOL,
     "cloud.google.com/gke-nodepool",
     "eks.amazonaws.com/nodegroup",
     "alpha.eksctl.io/nodegroup-name",
@@ -30,46 +35,6 @@ _POOLS: Final = (
 )
 _UNLABELLED_PROVIDERS: Final = frozenset({"Cluster API", "externalgrpc"})
 """Providers of the Cluster Autoscaler whose node groups none of these labels names."""
-GPU_LABELS: Final = (
-    "accelerator",
-    "aliyun.accelerator/nvidia_name",
-    "baidu/nvidia_name",
-    "bke.bizflycloud.vn/gpu-node",
-    "cherryservers.com/gpu",
-    "civo.com/gpu-node",
-    "cloud.brightbox.com/gpu-node",
-    "cloud.digitalocean.com/gpu-node",
-    "cloud.google.com/gke-accelerator",
-    "cloud.tencent.com/tke-accelerator",
-    "cluster-api/accelerator",
-    "hcloud/gpu-node",
-    "k8s.amazonaws.com/accelerator",
-    "k8s.scw.cloud/gpu",
-    "kubernetes.azure.com/accelerator",
-    "magnum.openstack.org/gpu",
-    "node.kubernetes.ovhcloud.com/gpu",
-)
-"""The labels by which providers of the Cluster Autoscaler know nodes with GPUs.
-
-Source: cluster-autoscaler-1.36.1, GPULabel() of the folders of cloudprovider/. Other providers have none, but
-externalgrpc, which asks its server, and kwok, which reads its configuration.
-"""
-_CLOUDSTACK_LABEL: Final = "accelerator"
-"""The label of CloudStack, which people give to nodes elsewhere, too; AKS did."""
-_GCE_LABEL: Final = "cloud.google.com/gke-accelerator"
-"""The label of GCE, Equinix Metal and Huawei Cloud."""
-GCE_DRA_LABEL: Final = "cloud.google.com/gke-gpu-dra-driver"
-"""The label, with `true`, of a node of GCE whose GPUs are from a DRA driver."""
-_GPU_KEYS: Final = frozenset(
-    {
-        *("amd.com/gpu", "gpu.intel.com/xe", "habana.ai/gaudi"),
-        *("microsoft.com/directx", "nvidia.com/gpu"),
-    }
-)
-"""The resource names by which a node with such a label is ready. Source: cluster-autoscaler-1.36.1, utils/gpu/gpu.go."""
-_MOST_UNREADY: Final = 3
-_MOST_UNREADY_SHARE: Final = 0.45
-"""The defaults of --ok-total-unready-count and --max-total-unready-percentage."""
 _RAISE: Final = "raise --max-total-unready-percentage (45) to 100"
 _AUTOSCALER_IMAGE: Final = re.compile(r"cluster-autoscaler[^:]*:v?1\.(\d{1,3})(?!\d)")
 _CLAIM_TOPICS: Final = (Topic.SEES_CLAIMS, Topic.SCALE_FROM_ZERO)
@@ -82,45 +47,6 @@ def pool_of(labels: Mapping[str, str]) -> str:
     return next((f"{key}={labels[key]}" for key in _POOLS if key in labels), "")
 
 
-def unready_label(node: Mapping[str, Any], leaving: Collection[str] = ()) -> str:
-    """Return the label of GPUs that makes a node unready for the Cluster Autoscaler; empty for another node.
-
-    It takes no part in what Karpenter does with a node.
-
-    Args:
-        node: The node.
-        leaving: Resource names that it does not offer any more once its device plugin has left.
-    """
-    labels = text_map(node, "metadata", "labels")
-    allocatable = text_map(node, "status", "allocatable")
-    offered = {key for key in _GPU_KEYS.difference(leaving) if allocatable.get(key, "0") != "0"}
-    if offered or _KARPENTER in labels:
-        return ""
-    provider = str(mapping_at(node, "spec").get("providerID") or "")
-    is_of_gce = provider.startswith("gce://") or not provider
-    for label in GPU_LABELS:
-        is_exempt = (label == _GCE_LABEL and is_of_gce and labels.get(GCE_DRA_LABEL) == "true") or (
-            label == _CLOUDSTACK_LABEL and "cloudstack" not in provider
-        )
-        if label in labels and not is_exempt:
-            return label
-    return ""
-
-
-def unready_selector(label: str) -> str:
-    """Return the selector of nodes that are unready by a label of GPUs, as kubectl takes it.
-
-    >>> unready_selector("cloud.google.com/gke-accelerator")
-    'cloud.google.com/gke-accelerator,cloud.google.com/gke-gpu-dra-driver!=true'
-    """
-    return f"{label},{GCE_DRA_LABEL}!=true" if label == _GCE_LABEL else label
-
-
-def is_halted(unready: int, nodes: int) -> bool:
-    """Return True if the Cluster Autoscaler halts for so many unready nodes, by its defaults."""
-    return unready > _MOST_UNREADY and unready > _MOST_UNREADY_SHARE * nodes
-
-
 def guard_annotations(node: Mapping[str, Any], leaving: Collection[str]) -> tuple[str, ...]:
     """Return the annotations that keep an autoscaler from a drained node, and that it does not have yet.
 
@@ -131,7 +57,7 @@ def guard_annotations(node: Mapping[str, Any], leaving: Collection[str]) -> tupl
     pool = pool_of(text_map(node, "metadata", "labels"))
     if not pool and not unready_label(node, leaving):
         return ()
-    key = DO_NOT_DISRUPT if pool.startswith(f"{_KARPENTER}=") else SCALE_DOWN_DISABLED
+    key = DO_NOT_DISRUPT if pool.startswith(f"{KARPENTER_POOL}=") else SCALE_DOWN_DISABLED
     return () if key in mapping_at(node, "metadata", "annotations") else (key,)
 
 
@@ -164,8 +90,8 @@ def _unready_notes(plan: Plan, wave: Wave, objects: Sequence[SourceObject]) -> I
             node.name for entry in plan.waves for node in entry.nodes if node.gpu_label == label
         ]
         yield (
-            f"{label} is the label by which Cluster Autoscaler knows nodes with GPUs, and takes them for unready without a device "
-            f"plugin ({count_text(len(names), 'node')} of this plan: {join_names(names)}): {_unready_remedy(label, objects)}; "
+            f"{unready_reason(label)} ({count_text(len(names), 'node')} of this plan: {join_names(names)}): "
+            f"{unready_remedy(label, objects)}; "
             f"until then leave {SCALE_DOWN_DISABLED} on them, as the scripts do, also after the last wave"
         )
     if labels and not before - {""}:
@@ -174,25 +100,6 @@ def _unready_notes(plan: Plan, wave: Wave, objects: Sequence[SourceObject]) -> I
             if _is_of_release(statement, release):
                 yield statement_note(statement)
     yield from _halt_notes(wave, earlier, objects)
-
-
-def _unready_remedy(label: str, objects: Iterable[SourceObject]) -> str:
-    """Return the remedy for a label of GPUs, as an order."""
-    if label == _GCE_LABEL:
-        return (
-            f"on GCE set the label {GCE_DRA_LABEL}=true in their node pools with the labels of the switch, or on each node once "
-            f"it is switched (kubectl label node NAME {GCE_DRA_LABEL}=true), and leave {label} as it is"
-        )
-    names = selecting_workloads(objects, label)
-    first = (
-        f", after {join_names(names)}, which select nodes by it, select another label"
-        if names
-        else ""
-    )
-    return (
-        f"take it off each node, once it is switched at the latest (kubectl label node NAME {label}-), and out of their node groups "
-        f"or pools{first}"
-    )
 
 
 def _halt_notes(
@@ -272,7 +179,7 @@ def _autoscaler_topics(
     """Return the autoscalers of the pools of a wave's nodes, with the topics for their pods and for the nodes."""
     topics = set()
     for node in wave.nodes:
-        if node.pool.startswith(f"{_KARPENTER}="):
+        if node.pool.startswith(f"{KARPENTER_POOL}="):
             topics.add((Component.KARPENTER, topics_of[node.pool]))
             topics.add((Component.KARPENTER, _EXPIRY_TOPICS))
         elif node.pool:
@@ -291,7 +198,7 @@ def _pool_notes(wave: Wave) -> Iterator[str]:
             f"make a NodePool with the labels {texts} for them: a change of the template of this one makes all its nodes "
             "drift, and Karpenter replaces them; where a new node stays uninitialized, delete its NodeClaim by hand once it is "
             "empty"
-            if pool.startswith(f"{_KARPENTER}=")
+            if pool.startswith(f"{KARPENTER_POOL}=")
             else f"set the labels {texts} in the pool once all its nodes are switched"
         )
         yield f"node pool {pool}: new nodes come with the device plugin; {way}"

@@ -10,16 +10,13 @@ from typing import Final
 from allocator.pods.node_eligibility import counted_rejection
 from answers.model.views import decode_view
 from kube.api.core import Node, Pod, PodSpec, Toleration
-from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
+from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
-from migration.cluster.evidence import controller_kind, mapping_at
-from migration.legacy.plugin_vendors import is_plugin
+from migration.legacy.node_selectors import selecting_spec
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import Plan, Wave, is_name
 from translation.model.required_labels import required_labels
 
-_PLUGIN: Final = "device-plugin"
-"""Part of the name of a device plugin's DaemonSet, such as HAMi's."""
 _ANY_TAINT: Final = (Toleration(operator="Exists"),)
 _LEAVES: Final = (
     "{} selects nodes by {}, which their switch changes, so its pods leave them: if they are to stay, let it select "
@@ -56,7 +53,7 @@ def selecting_notes(plan: Plan, wave: Wave, objects: Iterable[SourceObject]) -> 
     nodes = tuple(_nodes(objects))
     for source in objects:
         reference = f"{source.kind}/{source.namespace or 'default'}/{source.name}"
-        spec = _pod_spec(source)
+        spec = selecting_spec(source)
         if spec is None or reference in held_names or not is_name(source.name):
             continue
         keys = changed.intersection(entry.key for entry in required_labels(spec))
@@ -68,19 +65,6 @@ def selecting_notes(plan: Plan, wave: Wave, objects: Iterable[SourceObject]) -> 
         form = _LEAVES if source.kind == DAEMON_SET else _LAST if not after else ""
         if left and form:
             yield form.format(reference, ", ".join(_pairs(keys, left, nodes)))
-
-
-def selecting_workloads(objects: Iterable[SourceObject], label: str) -> tuple[str, ...]:
-    """Return the workloads that select nodes by a label, as `Kind/namespace/name`; no device plugins."""
-    return tuple(
-        sorted(
-            f"{source.kind}/{source.namespace or 'default'}/{source.name}"
-            for source in objects
-            if is_name(source.name)
-            and (spec := _pod_spec(source)) is not None
-            and any(entry.key == label for entry in required_labels(spec))
-        )
-    )
 
 
 def stranded_pods(
@@ -118,23 +102,6 @@ def _switched_labels(wave: Wave, waves: Iterable[Wave]) -> dict[str, Mapping[str
     return {
         node.name: node.labels for other in waves if other.wave < wave.wave for node in other.nodes
     }
-
-
-def _pod_spec(source: SourceObject) -> PodSpec | None:
-    """Return the spec of a workload's pods if it selects nodes; None for others, device plugins and owned objects."""
-    path = pod_path(source.api_version, source.kind)
-    if not path or controller_kind(source.document) or source.kind == "PodTemplate":
-        return None
-    if source.kind == DAEMON_SET and (is_plugin(source) or _PLUGIN in source.name):
-        return None
-    template = resolve_path(source.document, path)[1]
-    # Most workloads select no nodes, and are not decoded for each wave.
-    if not mapping_at(template, "spec", "nodeSelector") and not mapping_at(
-        template, "spec", "affinity", "nodeAffinity"
-    ):
-        return None
-    pod = decode_view(template, Pod)
-    return pod.spec if isinstance(pod, Pod) else None
 
 
 def _nodes(objects: Iterable[SourceObject]) -> Iterator[Node]:

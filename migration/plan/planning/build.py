@@ -23,6 +23,7 @@ from migration.cluster.evidence import cluster_uid, text_map
 from migration.cluster.node_devices import NodeDevices, Source, with_renamed
 from migration.cluster.workload_budgets import budgets_by_pod
 from migration.conversion.quota_conversion import ConvertedQuota
+from migration.legacy.gpu_labels import unready_label
 from migration.plan.drivers.confirmed import read_releases
 from migration.plan.drivers.driver_nodes import read_class_nodes, read_driver_nodes
 from migration.plan.drivers.driver_values import held_by_roots, read_driver_values
@@ -44,7 +45,7 @@ from migration.plan.facts.device_plugins import (
 )
 from migration.plan.facts.environment import KUSTOMIZE, with_environment
 from migration.plan.facts.kept_away import kept_away
-from migration.plan.facts.node_autoscalers import guard_annotations, pool_of, unready_label
+from migration.plan.facts.node_autoscalers import guard_annotations, pool_of
 from migration.plan.facts.quota_files import (
     early_rollouts,
     quota_documents,
