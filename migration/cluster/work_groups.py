@@ -5,7 +5,8 @@ node are lost, and without an external Redis the cluster ends with its head. kub
 that is gone fails the collective operations of the others. kubernetes-sigs/lws: a LeaderWorkerSet creates a group again
 when one of its pods is (`RecreateGroupOnPodRestart`, the default), and it is made to serve. Volcano: a Job's policies may
 start all of its pods anew. The pods of a JobSet and of a TrainJob are those of Jobs. jupyterhub/kubespawner 7.0: the server
-of a user is a pod without a controller, which runs until its user, or the hub, stops it.
+of a user is a pod without a controller, which runs until its user, or the hub, stops it. jupyterhub/zero-to-jupyterhub-k8s
+4.3, templates/hub/deployment.yaml and templates/_helpers.tpl: the labels of the hub.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,12 @@ _HUB_USER: Final = "hub.jupyter.org/username"
 _HUB_COMPONENTS: Final = ("component", "app.kubernetes.io/component")
 _HUB_SERVER: Final = "singleuser-server"
 """The value of one of these labels of such a server."""
+_HUB: Final = "hub"
+"""The value of one of these labels of the hub itself."""
+_HUB_KINDS: Final = frozenset({"Deployment", "StatefulSet"})
+_HUB_NAMES: Final = ("app", "app.kubernetes.io/name")
+_JUPYTERHUB: Final = "jupyterhub"
+"""The value of one of these labels of a hub of Zero to JupyterHub's chart, and part of its image."""
 _RAY: Final = "its tasks, actors and objects are lost, and with the head those of the whole RayCluster, unless Redis has its state"
 
 
@@ -103,6 +110,18 @@ def is_hub_server(pod: Mapping[str, Any]) -> bool:
     is_named = _HUB_SERVER in map(labels.get, _HUB_COMPONENTS)
     is_of_user = _HUB_USER in text_map(pod, "metadata", "annotations")
     return (is_named or is_of_user) and _controller(pod) == _Owner()
+
+
+def is_hub(source: SourceObject) -> bool:
+    """Return True if a Deployment or StatefulSet is the hub of a JupyterHub."""
+    if source.api_version != "apps/v1" or source.kind not in _HUB_KINDS:
+        return False
+    labels = text_map(source.document, "metadata", "labels")
+    containers = list_at(source.document, "spec", "template", "spec", "containers")
+    return _HUB in map(labels.get, _HUB_COMPONENTS) and (
+        _JUPYTERHUB in map(labels.get, _HUB_NAMES)
+        or any(_JUPYTERHUB in text_map(container).get("image", "") for container in containers)
+    )
 
 
 class _Owner(NamedTuple):

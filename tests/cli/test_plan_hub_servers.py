@@ -1,4 +1,4 @@
-"""`drawbridge plan` and `verify --before`: servers of JupyterHub's users, stopped by a person or the hub."""
+"""`drawbridge plan` and `verify --before`: servers of JupyterHub's users, stopped by a person or the hub, and hubs without any."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from testing.documents import namespace
+from testing.documents import api_object, namespace
 from testing.migration import GPU, SHARE, budget, hami_node, plugin_node, workload
 from testing.plan import planned, script
 
@@ -162,3 +162,86 @@ def test_a_pod_without_a_controller_has_no_template_to_change(
     ]
     assert notes
     assert all(place in note and "templates" not in note for note in notes), notes
+
+
+# --- hubs without servers -----------------------------------------------------------------------------
+
+OPTED_IN: Final = "no server of Deployment/team/hub (JupyterHub) with devices runs, so this plan knows no node for them: "
+LEFT_OUT: Final = "no server of Deployment/team/hub (JupyterHub) with devices runs, so no wave opts in namespace team: "
+
+
+def hub(image: str = "quay.io/jupyterhub/k8s-hub:4.3.0", **labels: str) -> dict[str, Any]:
+    containers = [{"name": "hub", "image": image}]
+    template = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
+    return api_object("Deployment", "hub", "team", labels=labels, spec={"template": template})
+
+
+def hub_notes(plan: Mapping[str, Any]) -> list[tuple[int, str]]:
+    return [
+        (wave["wave"], note)
+        for wave in plan["waves"]
+        for note in wave["notes"]
+        if "JupyterHub)" in note
+    ]
+
+
+def shared(*more: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return three nodes of HAMi, and a workload with shares beside a hub."""
+    nodes = [hami_node(f"hami-{number}") for number in range(3)]
+    return [*nodes, namespace("team"), hub(component="hub", app="jupyterhub"), *more]
+
+
+def test_a_hub_without_servers_is_named_where_its_namespace_is_opted_in(tmp_path: Path) -> None:
+    """The namespace was opted in with its first node, and nothing said that the next user's pod may find none."""
+    plan = planned(tmp_path, shared(*workload("web", SHARE, ["hami-0"])), "--wave-nodes", 1)
+
+    (own,) = (wave["wave"] for wave in plan["waves"] if "team" in wave["namespaces"])
+    assert own < len(plan["waves"])
+    ((number, note),) = hub_notes(plan)
+    assert own == number
+    assert note.startswith(f"{OPTED_IN}from this wave on new ones get claims, and wait where no")
+    assert 'drawbridge.internal/translate: "false", by singleuser.extraLabels' in note
+    assert OPTED_IN in script(tmp_path, "preflight", number)
+
+
+def test_a_hub_without_servers_is_named_where_no_wave_opts_its_namespace_in(tmp_path: Path) -> None:
+    plan = planned(tmp_path, shared(), "--wave-nodes", 1)
+
+    ((number, note),) = hub_notes(plan)
+    assert len(plan["waves"]) == number
+    assert note.startswith(LEFT_OUT)
+    assert "kubectl label namespace team drawbridge.internal/translate=true" in note
+
+
+@pytest.mark.parametrize(
+    ("labels", "image"),
+    [
+        ({"component": "proxy", "app": "jupyterhub"}, "a"),
+        ({"component": "hub", "app": "other"}, "a"),
+        ({}, "quay.io/jupyterhub/k8s-hub:4.3.0"),
+    ],
+    ids=["a proxy", "another hub", "an image alone"],
+)
+def test_other_workloads_are_no_hub(tmp_path: Path, labels: dict[str, str], image: str) -> None:
+    objects = [*shared()[:4], hub(image, **labels)]
+
+    assert [] == hub_notes(planned(tmp_path, objects))
+
+
+def test_a_hub_with_a_server_and_one_of_a_labelled_namespace_have_no_note(tmp_path: Path) -> None:
+    (_, pod) = workload("lab", SHARE, ["hami-0"], restartPolicy="Always")
+    del pod["metadata"]["ownerReferences"]
+    pod["metadata"]["labels"] = {"component": "singleuser-server"}
+    out = namespace("team", {"drawbridge.internal/translate": "false"})
+
+    assert [] == hub_notes(planned(tmp_path, shared(pod), "--wave-nodes", 1))
+    assert [] == hub_notes(planned(tmp_path, [*shared()[:3], out, shared()[4]]))
+
+
+def test_a_hub_whose_namespace_comes_with_the_last_nodes_has_no_note(tmp_path: Path) -> None:
+    later = workload("web", SHARE, [])
+
+    plan = planned(tmp_path, shared(*later), "--wave-nodes", 3, "--spare-nodes", 0)
+
+    assert ["team"] == plan["waves"][-1]["namespaces"]
+    assert [] == hub_notes(plan)

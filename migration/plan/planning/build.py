@@ -79,6 +79,7 @@ from migration.plan.notes.cron_jobs import with_cron_jobs
 from migration.plan.notes.emptied import with_emptied
 from migration.plan.notes.evicted import opted_in_workloads, with_evicted
 from migration.plan.notes.free_by_kind import node_kinds, with_free_by_kind
+from migration.plan.notes.hubs import with_hubs
 from migration.plan.notes.quota_notes import with_device_quota_notes, with_quota_sums
 from migration.plan.notes.smaller_cards import SmallerCardNotes
 from migration.plan.notes.strays import with_strays
@@ -326,6 +327,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         ),
         scheduled_pods=scheduled_pods(prepared.groups[name] for name in own_workloads),
     )
+    plan = with_hubs(plan, prepared.objects, prepared.groups, own_workloads)
     plan = with_environment(
         _with_deleted_pods(plan, waves.details, prepared, question.namespace),
         *(question.objects, vocabularies_in_force(question.options, question.profiles)),
