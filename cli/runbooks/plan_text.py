@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from cli.output.layout import Row, drop_repeated_labels, fit_names, format_rows, format_table
-from cli.runbooks.start_again import start_again_texts
+from cli.runbooks.work_texts import start_again_texts
 from findings.text import count_text, join_names, printable, reference_text
 from migration.legacy.remaining import remaining_texts
 from migration.plan.facts.environment import stopped_texts

@@ -17,12 +17,10 @@ from cli.runbooks.driver_runbook import (
     upgraded_release,
 )
 from cli.runbooks.evicted_runbook import lasting_lines, planned_lines
-from cli.runbooks.losses import loss_lines
 from cli.runbooks.mapping_runbook import mapping_lines, wide_mapping_lines
 from cli.runbooks.opt_in_runbook import commit_line, has_prepared_patches
 from cli.runbooks.plan_text import evicted_again_lines, free_by_kind, losses_text, namespace_texts
 from cli.runbooks.shell import CLUSTER_SCRIPT, cluster_script, command, comment, head, quoted
-from cli.runbooks.start_again import start_again_lines
 from cli.runbooks.wave_runbook import (
     annotation_lines,
     drained_lines,
@@ -31,6 +29,7 @@ from cli.runbooks.wave_runbook import (
     switch_parts,
     switch_script,
 )
+from cli.runbooks.work_texts import loss_lines, start_again_lines
 from findings.text import count_text, join_names, printable, reference_text
 from migration.legacy.plugin_vendors import NVIDIA
 from migration.legacy.remaining import remaining_texts

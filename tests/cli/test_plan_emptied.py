@@ -110,7 +110,7 @@ def test_a_workload_that_loses_half_of_its_pods_is_named_with_their_number(
 
 
 def test_one_of_two_pods_needs_another_replica_and_no_budget(tmp_path: Path) -> None:
-    """A reader was to create a PodDisruptionBudget with maxUnavailable 1, which lets the one pod go that leaves."""
+    """A reader was to create a PodDisruptionBudget with maxUnavailable 1, and that lets this one pod go."""
     wave = wave_of_the_first_node(tmp_path, ["gpu-0", "gpu-2"], [])
 
     (note,) = [note for note in wave["notes"] if note.startswith("its drains evict")]
@@ -260,7 +260,7 @@ def test_a_workload_of_another_project_that_loses_half_of_its_pods_is_named(tmp_
 
     assert [] == wave["emptiedWorkloads"]
     assert {"InferenceService/team/own": 1} == wave["halvedWorkloads"]
-    assert any("1 of 2 of InferenceService/team/own" in note for note in wave["notes"])
+    assert any("one of two pods of InferenceService/team/own" in note for note in wave["notes"])
 
 
 def test_a_budget_guards_a_workload_of_another_project(tmp_path: Path) -> None:

@@ -531,7 +531,7 @@ def test_what_gitops_takes_over_after_a_plan_with_patches_stops_its_wave(tmp_pat
         "ResourceQuota/team/gpus": "failed",
     } == {name: state for name, (state, _) in states.items()}
     assert states["Namespace//seen"][1].endswith(
-        "when the script that needs it asks for that, not earlier"
+        "commit that folder when switch.sh asks for it, not earlier"
     )
     assert "the folder kustomize has no patch of it" in states["Namespace//team"][1]
 

@@ -43,7 +43,7 @@ def test_pods_that_move_to_claims_do_not(tmp_path: Path) -> None:
 
 
 def test_a_script_cordons_nodes_of_its_own_wave_only(tmp_path: Path) -> None:
-    """Readers could not tell whether a script cordons nodes of later waves, too, where evicted pods may come."""
+    """A reader took the sentence to say that a script cordons nodes of later waves, too."""
     web = workload("web", {GPU: "1"}, ["gpu-0", "gpu-1"])
     job = workload("job", {GPU: "1"}, ["gpu-2"], kind="Job", restartPolicy="Never")
 

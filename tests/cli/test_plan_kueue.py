@@ -1,4 +1,4 @@
-"""`drawbridge plan`: what Kueue does is said of its release in the cluster, or said to be about another one."""
+"""`drawbridge plan`: notes on Kueue are about its release in the cluster, or say that they are about another one."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ def kueue(release: str) -> list[dict[str, Any]]:
 
 
 def queued(tmp_path: Path, nodes: list[dict[str, Any]], web: list[dict[str, Any]]) -> list[str]:
-    """Return the notes on Kueue of a plan in which it queues a workload."""
+    """Return the notes on Kueue of a plan for a workload in its queue."""
     web[0]["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpus"}
     plan = planned(tmp_path, [*nodes, namespace("team"), *web])
     return [note for wave in plan["waves"] for note in wave["notes"] if "Kueue" in note]
@@ -34,7 +34,7 @@ def queued(tmp_path: Path, nodes: list[dict[str, Any]], web: list[dict[str, Any]
 def test_a_class_with_sources_is_of_releases_that_know_them(
     tmp_path: Path, release: str, *, is_told: bool
 ) -> None:
-    """A cluster with 0.16 was told of 0.19, whose deviceClassMappings alone have sources."""
+    """A cluster with 0.16 was told of 0.19, and deviceClassMappings have no sources before that."""
     nodes = [plugin_node("gpu-0"), plugin_node("gpu-1"), *kueue(release)]
 
     notes = queued(tmp_path, nodes, workload("web", {GPU: "1"}, ["gpu-0"]))

@@ -126,7 +126,7 @@ def test_what_finds_none_is_named(tmp_path: Path, objects: Objects, names: list[
 
 
 def volume(*nodes: str) -> list[dict[str, Any]]:
-    """A claim with a volume that some nodes reach; with a local one where none is named."""
+    """A claim with a volume of these nodes; with a local one for none."""
     term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [*nodes]}]}
     spec = {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}} if nodes else {"local": {}}
     return [
@@ -156,6 +156,9 @@ def test_a_pod_goes_only_to_nodes_that_reach_its_volume(
         volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
     )
     objects = cluster(web, volume(*nodes), [CPU_NODE], second={"cpu": "1"})
+    for entry in objects:
+        if entry["kind"] == "Node":
+            entry["metadata"]["labels"][HOSTNAME] = entry["metadata"]["name"]
 
     plan = planned(tmp_path, objects, "--wave-nodes", 1)
 

@@ -7,7 +7,7 @@ from answers.manifests.not_modelled import NOT_MODELLED
 from cli.html.elements import Child, Markup, element, join
 from cli.html.page import badge, build_page, lines, names, row, section, table, tiles
 from cli.runbooks.plan_text import free_by_kind, losses_text, namespace_texts
-from cli.runbooks.start_again import start_again_texts
+from cli.runbooks.work_texts import start_again_texts
 from findings.text import count_text, join_names, reference_text
 from migration.legacy.remaining import remaining_texts
 from migration.plan.facts.work import describe_work

@@ -269,7 +269,7 @@ def _work(
 
 
 def _since(pod: Mapping[str, Any]) -> str:
-    """Return the time at which a pod began, in RFC 3339; empty if it is not known."""
+    """Return the begin of a pod in RFC 3339; empty if it is not known."""
     began = mapping_at(pod, "status").get("startTime")
     since = began or mapping_at(pod, "metadata").get("creationTimestamp")
     return since if isinstance(since, str) else ""
