@@ -17,7 +17,7 @@ from kube.names import (
     STRATEGY_ANNOTATION,
 )
 from migration.assessment.assumed import ASSUMED
-from migration.plan.facts.given_cards import HAMI_CARDS, KOORDINATOR_CARDS
+from migration.plan.facts.given_cards import HAMI_CARDS
 from migration.plan.facts.node_autoscalers import DO_NOT_DISRUPT, SCALE_DOWN_DISABLED
 from migration.plan.facts.work import SAFE_TO_EVICT
 from testing.custom_workloads import workload_of
@@ -25,6 +25,7 @@ from translation.reading.custom_workloads import embedded_pods, value_at
 from translation.reading.legacy_pod import READ_ANNOTATIONS
 from translation.reading.workload_kinds import WORKLOAD_KIND, WORKLOAD_KINDS, Shape, WorkloadKind
 from translation.vocabularies.hami.keys import NODE_REGISTER
+from translation.vocabularies.koordinator.keys import ALLOCATED
 
 SECRET: Final = "hunter2"
 MANIFEST: Final = json.dumps({"kind": "Deployment", "spec": {"env": SECRET}})
@@ -100,7 +101,7 @@ def test_annotations_that_commands_read_are_kept() -> None:
     read = {
         *READ_ANNOTATIONS,
         *(REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, STRATEGY_ANNOTATION, ASSUMED),
-        *(HAMI_CARDS, KOORDINATOR_CARDS, NODE_REGISTER, RESOURCE_NAME, NAMESPACES),
+        *(HAMI_CARDS, ALLOCATED, NODE_REGISTER, RESOURCE_NAME, NAMESPACES),
         *(SAFE_TO_EVICT, DO_NOT_DISRUPT, SCALE_DOWN_DISABLED),
         *("argocd.argoproj.io/tracking-id", "rollout.argoproj.io/revision"),
         *("meta.helm.sh/release-name", "meta.helm.sh/release-namespace"),

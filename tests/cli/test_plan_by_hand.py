@@ -31,7 +31,9 @@ def moved(tmp_path: Path, node: str, **labels: str) -> tuple[list[dict[str, Any]
     last = hami_node("hami-2")
     last["spec"] = {"unschedulable": True}
     nodes = [hami_node("hami-0"), hami_node("hami-1"), last]
-    plan = planned(tmp_path, [*nodes, namespace("team"), bare(node, **labels)], "--wave-nodes", 1)
+    plan = planned(
+        tmp_path, [*nodes, namespace("team"), bare(node, SHARE, **labels)], "--wave-nodes", 1
+    )
     return plan["waves"], (tmp_path / "plan" / "README.md").read_text()
 
 

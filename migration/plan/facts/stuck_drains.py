@@ -52,14 +52,15 @@ def stuck_drains(
         for pod in pods:
             if (reference := _reference(pod)) in names:
                 by_node.setdefault(places.get(reference, pod.node), []).append(pod)
-    for node, pods in sorted(by_node.items()):
-        pods += [
+    for node, unplaced_pods in sorted(by_node.items()):
+        pinned = [
             pod
             for pod in evidence.leaving(node)
             if (pod.namespace, pod.name) in evidence.pinned and _reference(pod) not in names
         ]
+        stuck = [*unplaced_pods, *pinned]
         for budget in evidence.budgets:
-            own = tuple(filter(budget.covers, pods))
+            own = tuple(filter(budget.covers, stuck))
             is_guarded = any(budget.holds(pod) and not pod.is_unguarded for pod in own)
             has_others = any((pod.namespace, pod.name) not in evidence.pinned for pod in own)
             if 0 < budget.allowed < len(own) and is_guarded and has_others:

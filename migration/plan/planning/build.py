@@ -26,7 +26,7 @@ from migration.conversion.quota_conversion import ConvertedQuota
 from migration.legacy.gpu_labels import unready_label
 from migration.plan.drivers.confirmed import read_releases
 from migration.plan.drivers.driver_nodes import read_class_nodes, read_driver_nodes
-from migration.plan.drivers.driver_values import held_by_roots, read_driver_values
+from migration.plan.drivers.driver_values import read_driver_values
 from migration.plan.drivers.vendors import (
     LEAVE_POOL,
     SEPARATE_DRIVERS,
@@ -38,9 +38,6 @@ from migration.plan.drivers.vendors import (
 )
 from migration.plan.facts.device_plugins import (
     DevicePlugins,
-    held_kept_names,
-    held_offering_none,
-    held_unknown_devices,
     with_plugin_label,
 )
 from migration.plan.facts.environment import KUSTOMIZE, with_environment
@@ -84,8 +81,8 @@ from migration.plan.notes.quota_notes import with_device_quota_notes, with_quota
 from migration.plan.notes.smaller_cards import SmallerCardNotes
 from migration.plan.notes.strays import with_strays
 from migration.plan.notes.stuck_drains import with_stuck_drains
-from migration.plan.planning.chart_names import held_by_names, held_unused
-from migration.plan.planning.daemon_sets import daemon_sets_by_node, held_by_daemon_sets
+from migration.plan.planning.daemon_sets import daemon_sets_by_node
+from migration.plan.planning.held_nodes import held_nodes
 from migration.plan.planning.namespaces import (
     invalid_name,
     split_namespaces,
@@ -100,7 +97,6 @@ from migration.plan.planning.prepared import (
     prepare_cluster,
 )
 from migration.plan.planning.search import PreparedSearch, search_waves, with_planned_lines
-from migration.plan.planning.unpublished import gpu_nodes
 from migration.plan.planning.unrestarted import (
     find_early_opt_ins,
     opted_in_already,
@@ -108,11 +104,6 @@ from migration.plan.planning.unrestarted import (
 )
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Candidate, PlanProgress, Policy
-from migration.plan.search.unmovable import (
-    held_by_pods,
-    held_sliced,
-    held_unavailable,
-)
 from migration.plan.search.wave_pods import (
     pod_keys,
     with_kept_keys,
@@ -152,23 +143,8 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     operator = releases.gpu_operator
     stage = prepared.stage()
     candidates, blocked = _candidates(prepared, question, operator, plugins)
-    live_nodes = prepared.live_nodes
-    blocked += held_by_pods(candidates, prepared.cluster, live_nodes, prepared.evidence)
-    blocked += (
-        *held_by_daemon_sets(candidates),
-        *held_unavailable(candidates, question.objects, prepared.doubled_nodes),
-        *held_offering_none(prepared.cluster.offering_none),
-    )
-    blocked += held_unknown_devices(prepared.unknown_devices)
-    planned_nodes = [entry.node for entry in candidates]
-    blocked += held_kept_names(planned_nodes, prepared.cluster.names_in_use)
-    blocked += held_sliced(prepared.cluster.sliced)
-    chart_names = prepared.cluster.chart_names
-    blocked += held_by_names(chart_names, candidates, {entry.object for entry in blocked})
-    blocked += held_unused(
-        chart_names, gpu_nodes(prepared.objects, question.profiles), question.profiles
-    )
-    blocked += held_by_roots(planned_nodes, prepared.objects, {entry.object for entry in blocked})
+    live_nodes, chart_names = prepared.live_nodes, prepared.cluster.chart_names
+    blocked = held_nodes(candidates, blocked, prepared, question)
     names = {entry.object for entry in blocked}
     work, keys = prepared.work, pod_keys(prepared.groups)
     candidates = [
