@@ -633,7 +633,7 @@ def test_a_switch_drains_labels_waits_and_opts_in(tmp_path: Path) -> None:
         "kubectl uncordon hami-1",
     ]
     opted_in = ("namespace/team", {"drawbridge.internal/translate": (None, "true")})
-    assert [opted_in] == changes(switch[begin + 12])
+    assert [opted_in] == changes(switch[begin + 13])
     assert "kubectl rollout restart --namespace=team deployment/web" in switch
 
 

@@ -777,7 +777,15 @@ def test_a_group_of_jobs_may_fail_as_well(tmp_path: Path) -> None:
     assert "its JobSet may fail or start its other pods anew, too" in checks[0]
 
 
-@pytest.mark.parametrize("name", ["switch", "rollback"])
+BARE: Final = "team own-0\nteam web-0 ReplicaSet/web\nteam odd-0 a b/c\nhub lab-0\n"
+"""The pods of a node, as kubectl prints them, two of them without a controller."""
+DELETED: Final = [
+    f"kubectl delete pods --namespace={namespace} "
+    f"--field-selector=metadata.name={name},spec.nodeName=gpu-1 --timeout=10m"
+    for namespace, name in (("team", "own-0"), ("hub", "lab-0"))
+]
+
+
 @pytest.mark.parametrize(
     ("arguments", "typed", "deleted"),
     [
@@ -789,24 +797,33 @@ def test_a_group_of_jobs_may_fail_as_well(tmp_path: Path) -> None:
     ],
 )
 def test_a_drain_stops_at_a_bare_pod_unless_somebody_has_it_evicted(
-    tmp_path: Path, arguments: list[str], typed: str | None, name: str, *, deleted: bool
+    tmp_path: Path, arguments: list[str], typed: str | None, *, deleted: bool
 ) -> None:
     """kubectl drain refuses a pod without a controller, so the choice to evict it ended with an error.
 
-    Its user may have created it since the plan, and a way back finds others. By its name alone it was deleted on any other
-    node, too.
+    Its user may have created it since the plan. By its name alone it was deleted on any other node, too.
     """
     runbook = Runbook(tmp_path, [1 if not arguments or typed else 0])
-    runbook.pods.write_text("team own-0\nteam web-0 ReplicaSet/web\nteam odd-0 a b/c\nhub lab-0\n")
+    runbook.pods.write_text(BARE)
 
-    runbook.run(*arguments, typed=typed, name=name)
+    runbook.run(*arguments, typed=typed)
 
-    pods = [("team", "own-0"), ("hub", "lab-0")] if deleted else []
-    assert [
-        f"kubectl delete pods --namespace={namespace} "
-        f"--field-selector=metadata.name={pod},spec.nodeName=gpu-1 --timeout=10m"
-        for namespace, pod in pods
-    ] == runbook.lines("kubectl delete")
+    assert (DELETED if deleted else []) == runbook.lines("kubectl delete")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "typed", "deleted"),
+    [(["--evict-jobs=gpu-1"], None, True), ([], "e\n", True), ([], None, False)],
+)
+def test_a_way_back_deletes_bare_pods_of_a_node_likewise(
+    tmp_path: Path, arguments: list[str], typed: str | None, *, deleted: bool
+) -> None:
+    runbook = Runbook(tmp_path, [1])
+    runbook.pods.write_text(BARE)
+
+    runbook.run(*arguments, "--step", "wait/gpu-1", typed=typed, name="rollback")
+
+    assert (DELETED if deleted else []) == runbook.lines("kubectl delete")
 
 
 def bare_share(restart: str) -> list[dict[str, Any]]:
