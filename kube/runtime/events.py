@@ -1,7 +1,8 @@
 """The recorder of events: each is written once, and repeated as a series.
 
 Recording never holds up the work. Events wait in a bounded queue, are written one by one, no faster
-than a rate, and again after a pause where the API server is in trouble.
+than a rate, and again after a pause where the API server is in trouble. Namespaces take turns, and what a full queue
+drops is of the namespace that has most in it: users choose how many of their objects have something to be told.
 
 Source: client-go tools/events, whose recorder repeats an Event by its series, too.
 """
@@ -24,6 +25,7 @@ from kube.client.client import Client, PatchType
 from kube.collections.backoff import Backoff
 from kube.errors import AlreadyExists, KubeError, NamespaceTerminating, NotFound
 from kube.logs import get_logger
+from kube.runtime.turn_queue import TurnQueue
 
 MAX_WRITTEN: Final = 4096
 """Names of written events that are remembered, so that a repetition needs no failed create."""
@@ -48,7 +50,7 @@ class EventResult(StrEnum):
     SUPPRESSED = "suppressed"
     """It would have said nothing new, or said it too soon."""
     DROPPED = "dropped"
-    """The queue was full."""
+    """The queue was full, and no other namespace had more events in it."""
     FAILED = "failed"
     """The API server rejected it, or was in trouble for too long."""
 
@@ -63,7 +65,7 @@ class EventRecorderSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         per_second: Writes at most.
-        max_queued: Further events are dropped.
+        max_queued: Events that wait at most.
         attempts: The number of attempts of one write, while the API server is in trouble.
         backoff: The pauses between these attempts.
     """
@@ -121,8 +123,11 @@ class EventRecorder:
         self._jitter = jitter
         self._clock = clock
         self._sleep = sleep
-        self._queue: asyncio.Queue[_Queued] = asyncio.Queue(settings.max_queued)
+        self._queue: TurnQueue[_Queued] = TurnQueue(
+            lambda queued_event: queued_event.event.namespace, settings.max_queued
+        )
         self._written: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._has_logged_drop = False
         self.count: Final = count
 
     def record(
@@ -132,18 +137,21 @@ class EventRecorder:
         is_current: Callable[[], bool] = _always,
         on_result: Callable[[EventResult], None] = lambda _: None,
     ) -> None:
-        """Queue an event, unless the queue is full.
+        """Queue an event; if the queue is full, the last one of the namespace with most events is dropped.
 
         Args:
             is_current: Returns whether the event still holds, called before it is written.
             on_result: Called with the outcome.
         """
-        queued_event = _Queued(event, is_current, on_result)
-        try:
-            self._queue.put_nowait(queued_event)
-        except asyncio.QueueFull:
-            log.warning("event.dropped", regarding=str(event.regarding), reason=event.reason)
-            self._finish(queued_event, EventResult.DROPPED)
+        dropped = self._queue.put_or_displace(_Queued(event, is_current, on_result))
+        if dropped is None:
+            return
+        if not self._has_logged_drop:
+            # Once for each write: where thousands wait to be told, the metric counts the others.
+            regarding, reason = str(dropped.event.regarding), dropped.event.reason
+            log.warning("event.dropped", regarding=regarding, reason=reason)
+            self._has_logged_drop = True
+        self._finish(dropped, EventResult.DROPPED)
 
     async def run(self) -> None:
         """Write the queued events, until cancelled."""
@@ -153,6 +161,7 @@ class EventRecorder:
                 self._finish(queued_event, EventResult.OBSOLETE)
                 continue
             began = self._clock()
+            self._has_logged_drop = False
             self._finish(queued_event, await self._write_with_retries(queued_event.event))
             left_s = began + 1 / self._settings.per_second - self._clock()
             await self._sleep(max(0.0, left_s))

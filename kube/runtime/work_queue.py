@@ -1,5 +1,7 @@
 """Keys to reconcile, each by one worker at a time, with a growing pause after failures.
 
+Keys of several namespaces take turns, since users choose how many objects, and so keys, a namespace has.
+
 Source: the semantics of client-go's util/workqueue: a key that is added while it waits is one key, and
 one that is added while it is processed is processed again afterwards.
 """
@@ -7,6 +9,8 @@ one that is added while it is processed is processed again afterwards.
 import asyncio
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
+
+from kube.runtime.turn_queue import TurnQueue
 
 K = TypeVar("K", bound=Hashable)
 
@@ -26,7 +30,7 @@ class WorkQueue(Generic[K]):
             pause_s: A function from the number of failures in a row, at least 1, to seconds.
         """
         self._pause_s = pause_s
-        self._ready: asyncio.Queue[K] = asyncio.Queue()
+        self._ready: TurnQueue[K] = TurnQueue(_namespace_of)
         self._waiting: set[K] = set()
         self._active: set[K] = set()
         self._failures: dict[K, int] = {}
@@ -98,3 +102,8 @@ class WorkQueue(Generic[K]):
         self._active.discard(key)
         if key in self._waiting:
             self._ready.put_nowait(key)
+
+
+def _namespace_of(key: Hashable) -> str:
+    """Return the namespace of a key that ends with namespace and name; all other keys count as of one."""
+    return str(key[-2]) if isinstance(key, tuple) and len(key) > 1 else ""

@@ -161,6 +161,25 @@ async def test_events_beyond_the_queue_are_dropped(server: FakeApiServer) -> Non
     assert ["No device.", "b", "c"] == recording_context.notes
 
 
+async def test_a_namespace_with_many_events_has_none_of_another_dropped(
+    server: FakeApiServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.hang()
+    async with recording(server) as recording_context:
+        recording_context.record()
+        await until(lambda: bool(server.calls))
+        for note in ("b", "c", "d", "e"):
+            recording_context.record(replace(EVENT, note=note))
+        other = replace(EVENT, regarding=replace(POD, namespace="other"), note="of another")
+        recording_context.record(other)
+        assert [EventResult.DROPPED] * 3 == recording_context.results
+        server.resume()
+        await until(lambda: len(recording_context.results) == 6)
+
+    assert ["No device.", "b", "of another"] == recording_context.notes
+    assert 1 == capsys.readouterr().out.count("event.dropped"), "one line between two writes"
+
+
 async def test_events_are_written_no_faster_than_the_rate(server: FakeApiServer) -> None:
     sleeps: list[float] = []
 

@@ -136,3 +136,20 @@ def test_a_delay_of_less_than_a_millisecond_is_a_delay_in_uvloop() -> None:
         return await queue_.get()
 
     assert uvloop.run(twice()) == "a"
+
+
+async def test_namespaces_take_turns() -> None:
+    """One with thousands of pods had those of all others wait until all of its own were done."""
+    keys: WorkQueue[tuple[str, str]] = WorkQueue(lambda _failures: 0.0)
+    for key in (("a", "1"), ("a", "2"), ("a", "3"), ("b", "1")):
+        keys.add(key)
+
+    assert [("a", "1"), ("b", "1"), ("a", "2"), ("a", "3")] == [await keys.get() for _ in range(4)]
+
+
+async def test_the_namespace_of_a_key_of_any_kind_is_before_its_name() -> None:
+    keys: WorkQueue[tuple[str, str, str]] = WorkQueue(lambda _failures: 0.0)
+    for key in (("jobs", "a", "1"), ("jobs", "a", "2"), ("jobs", "b", "1")):
+        keys.add(key)
+
+    assert ["1", "1", "2"] == [(await keys.get())[-1] for _ in range(3)]
