@@ -53,6 +53,9 @@ from translation.record.signature import SignatureStatus, verify
 
 WORKERS: Final = 8
 """Pods that are reconciled at a time; a write takes milliseconds, and a rollout brings many."""
+MAX_WRITES: Final = 8
+"""Templates and claims of one pod that are written before other pods have their turn: a pod may use dozens of
+templates, and a worker that creates them one after the other has nothing for anybody else meanwhile."""
 MAX_EVENTS: Final = 16
 """The largest number of events about one pod; a user who may change its annotations could cause any
 number."""
@@ -193,7 +196,8 @@ class TemplateController:
         if old is not None and (new is None or new.uid != old.uid):
             self._deleted.discard(old.uid)
             self._altered.discard(old.uid)
-        self._queue_pods_of(key)
+        if old is None or new is None or _differ(old, new):
+            self._queue_pods_of(key)
 
     def _claim_changed(
         self, key: Key, _old: GeneratedClaim | None, _new: GeneratedClaim | None
@@ -232,16 +236,7 @@ class TemplateController:
         status = verify(pod.signature, signed_content(key, pod), keys, pod.created)
         if status is SignatureStatus.VALID:
             self._unsigned.pop(key, None)
-            for action in plan_actions(
-                key,
-                pod,
-                self._derivations.derive(pod.annotation),
-                self._template,
-                self._claims.store.get,
-                deletions=self._claim_deletions.get(key, {}),
-            ):
-                await self._apply(action, key, pod)
-            return None
+            return await self._apply_actions(key, pod, pod.annotation)
         is_new = self._unsigned.get(key) != pod.uid
         self._unsigned[key] = pod.uid
         if is_new:
@@ -250,6 +245,23 @@ class TemplateController:
                 return UNKNOWN_KEY_PAUSE_S
         for event in plan_unsigned(key, pod, status, self._template):
             self._record(event, key, pod)
+        return None
+
+    async def _apply_actions(self, key: Key, pod: TranslatedPod, annotation: str) -> float | None:
+        """Do what is to be done for a signed pod, or a part of it; return when to come back for the rest."""
+        writes = 0
+        for action in plan_actions(
+            key,
+            pod,
+            self._derivations.derive(annotation),
+            self._template,
+            self._claims.store.get,
+            deletions=self._claim_deletions.get(key, {}),
+        ):
+            if writes == MAX_WRITES:
+                return 0.0
+            writes += not isinstance(action, RecordEvent)
+            await self._apply(action, key, pod)
         return None
 
     def _template(self, key: Key) -> TemplateState | None:
@@ -384,6 +396,11 @@ class TemplateController:
         except (NotFound, Conflict):
             return
         log.info("template.collected", template=f"{namespace}/{name}")
+
+
+def _differ(old: TemplateState, new: TemplateState) -> bool:
+    """Return True if a change of a template concerns its pods; users may write labels at any rate."""
+    return msgspec.structs.replace(old, resource_version=new.resource_version) != new
 
 
 def _templates(namespace: str, pod: TranslatedPod | None) -> Collection[Key]:

@@ -10,7 +10,7 @@ import pytest
 
 from controllers.model.settings import ControllerSettings
 from controllers.model.template_documents import template_document
-from controllers.templates.controller import TemplateController
+from controllers.templates.controller import MAX_WRITES, WORKERS, TemplateController
 from kube.api.urls import (
     EVENTS,
     PODS,
@@ -48,7 +48,7 @@ DEPLOYMENTS: Final = WORKLOADS[1]
 @asynccontextmanager
 async def controlled(
     server: FakeApiServer, settings: ControllerSettings = SLOW_COLLECTION
-) -> AsyncIterator[None]:
+) -> AsyncIterator[TemplateController]:
     async with server.client() as client:
         informers, recorder = quick_informers(client), quick_recorder(client)
         controller = TemplateController(
@@ -62,7 +62,7 @@ async def controlled(
         async with running(
             informers.run, recorder.run, *(loop.run for loop in controller.controllers)
         ):
-            yield
+            yield controller
 
 
 @pytest.fixture
@@ -436,3 +436,51 @@ async def test_a_template_that_a_workload_names_stays(server: FakeApiServer) -> 
         server.remove(DEPLOYMENTS, "d", NAMESPACE)
 
         await until(lambda: template(server) is None)
+
+
+async def test_a_pod_with_many_templates_lets_others_have_their_turn(server: FakeApiServer) -> None:
+    """Eight of them kept all workers busy until each had all of its templates."""
+    many = 24
+    for number in range(WORKERS):
+        containers = [
+            gpus(1, name=f"c{index}", mem=1000 * (number + 1) + index) for index in range(many)
+        ]
+        document = translated(*containers)
+        document["metadata"] |= {"name": f"pod-{number}", "uid": f"uid-{number}"}
+        server.put(PODS, document)
+    server.put(PODS, live("train"))
+
+    async with controlled(server):
+        await until(lambda: posts(server) == WORKERS * many + 1)
+
+    names = [
+        call.body["metadata"]["name"]
+        for call in server.calls
+        if call.method == "POST" and call.path.endswith("resourceclaimtemplates")
+    ]
+    assert names.index(CLAIM.template) <= WORKERS * MAX_WRITES
+
+
+async def test_a_label_of_a_template_concerns_none_of_its_pods(server: FakeApiServer) -> None:
+    """With thousands of them, a few such writes in a second took all of the controllers' time."""
+    replicas = 50
+    for number in range(replicas):
+        server.put(PODS, live(f"train-{number}"))
+    other = translated(gpus(2))
+    other["metadata"] |= {"name": "other", "uid": "uid-other"}
+    server.put(PODS, other)
+    async with controlled(server) as controller:
+        await until(lambda: posts(server) == 2)
+        await settled()
+        queue = controller.controllers[0].queue
+        before = queue.added
+
+        labelled = template(server) or {}
+        labelled["metadata"]["labels"]["a"] = "b"
+        server.put(RESOURCE_CLAIM_TEMPLATES, labelled)
+        # What comes later in the same watch is acted upon, so the label has been seen.
+        name = other["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
+        server.remove(RESOURCE_CLAIM_TEMPLATES, name, NAMESPACE)
+        await until(lambda: posts(server) == 3)
+
+        assert queue.added - before < replicas
