@@ -107,6 +107,8 @@ class GangController:
     # --- changes ----------------------------------------------------------------------------------
 
     def _pod_changed(self, key: Key, old: GangPod | None, new: GangPod | None) -> None:
+        if old == new:
+            return  # Labels and the status are written often, and a look at a gang is one at all of its pods.
         for pod in filter(None, (old, new)):
             group = (pod.gang.namespace, adopted_name(pod.gang))
             pods = self._pods_of.setdefault(group, {})

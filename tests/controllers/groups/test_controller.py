@@ -14,6 +14,7 @@ from controllers.groups.controller import MAX_EVENTS, GangController, Key
 from controllers.model.settings import ControllerSettings
 from kube.api.urls import EVENTS, POD_GROUPS, PODS, VOLCANO_POD_GROUPS
 from kube.names import GANG_ANNOTATION, MANAGED_LABEL
+from kube.runtime.controller import Controller
 from kube.runtime.work_queue import WorkQueue
 from process.model.durations import PositiveDuration
 from testing.documents import Document
@@ -25,7 +26,7 @@ from testing.fake_api_server import (
     running,
     until,
 )
-from testing.gang_pods import ADOPTED, document
+from testing.gang_pods import ADOPTED, GANG, NAME, document
 
 FAST: Final = ControllerSettings(
     pod_group_unused_period=PositiveDuration(0.05),
@@ -36,12 +37,12 @@ VOLCANO: Final = "scheduling.k8s.io/group-name"
 
 
 @asynccontextmanager
-async def controlling(server: FakeApiServer) -> AsyncIterator[None]:
+async def controlling(server: FakeApiServer) -> AsyncIterator[Controller[Key]]:
     async with server.client() as client:
         informers, recorder = quick_informers(client), quick_recorder(client)
         (controller,) = GangController(client, informers, recorder, FAST).controllers
         async with running(informers.run, recorder.run, controller.run):
-            yield
+            yield controller
 
 
 def groups(server: FakeApiServer) -> list[Document]:
@@ -80,6 +81,25 @@ async def test_a_gang_gets_one_pod_group_which_goes_with_its_last_pod() -> None:
         assert groups(server)[0]["spec"]["schedulingPolicy"]["gang"]["minCount"] == 5
     assert creations(server) == 2
     assert events(server) == []
+
+
+async def test_what_does_not_matter_of_a_pod_is_no_reason_to_look_at_its_gang() -> None:
+    async with FakeApiServer() as server, controlling(server) as controller:
+        pod = document("ring-0")
+        server.put(PODS, pod)
+        await until(lambda: len(groups(server)) == 1)
+        before = controller.queue.added
+        for number in range(50):
+            # Each is processed by itself, so that none of them waits for another.
+            pod["metadata"]["labels"] = {"a": str(number)}
+            server.put(PODS, pod)
+            await asyncio.sleep(0.01)
+        other = document("other-0", group=adopted_name(GroupName(GANG.system, "team", "other")))
+        other["metadata"]["annotations"][NAME] = "other"
+        server.put(PODS, other)
+        await until(lambda: len(groups(server)) == 2)
+
+        assert controller.queue.added - before < 10
 
 
 async def test_a_start_in_the_middle_creates_and_deletes_what_is_missing() -> None:
