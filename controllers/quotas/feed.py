@@ -99,6 +99,7 @@ class QuotaFeed:
         self.status_listeners: Final[list[Callable[[str], None]]] = []
         self._engine = engine
         self._clock = clock
+        self._left_to_turns: set[str] = set()
         self._slices: dict[str, ResourceSlice | None] = {}
         self._slices_from_s = float("-inf")
         self.quotas: Final = informers.subscribe(
@@ -255,15 +256,20 @@ class QuotaFeed:
         return again_s
 
     async def _charge(self) -> None:
-        """Charge the outstanding claims; one that takes long is left to the turn of its namespace."""
+        """Charge the outstanding claims; once one takes long, those of its namespace are left to its turn.
+
+        Else a namespace with many of them would have those of all others wait for an attempt at each.
+        """
         turn_s = self._clock()
         for key in tuple(self.usage.book.outstanding):
             claim = self.usage.book.claim(key)
             if (
                 claim is not None
+                and not (claim.is_estimated and claim.namespace in self._left_to_turns)
                 and key in self.usage.book.outstanding
                 and not self._attempt(key)[0]
             ):
+                self._left_to_turns.add(claim.namespace)
                 self._selectors.queue.add(claim.namespace)
             if self._clock() - turn_s > MAX_TURN_S:
                 await asyncio.sleep(0)
@@ -272,10 +278,14 @@ class QuotaFeed:
     async def _evaluate(self, namespace: str) -> float | None:
         """Charge the claims of a namespace, however long that takes; return when to come back."""
         book = self.usage.book
-        for key in tuple(book.outstanding):
+        keys = [
+            key
+            for key in book.outstanding
+            if (claim := book.claim(key)) is not None and claim.namespace == namespace
+        ]
+        for key in keys:
             for _ in range(MAX_ATTEMPTS):
-                claim = book.claim(key)
-                if claim is None or claim.namespace != namespace or key not in book.outstanding:
+                if book.claim(key) is None or key not in book.outstanding:
                     break  # It has gone, or was charged, while others were.
                 is_charged, demand = self._attempt(key)
                 if is_charged:
@@ -284,9 +294,10 @@ class QuotaFeed:
                     await asyncio.sleep(0)
                 elif not (await self._engine.answer(demand, tenant=namespace)).is_complete:
                     break
+        # Claims that came meanwhile are charged with those of all namespaces.
+        self._left_to_turns.discard(namespace)
         self._queue()
-        claims = [book.claim(key) for key in book.outstanding]
-        if any(claim is not None and claim.namespace == namespace for claim in claims):
+        if any(key in book.outstanding for key in keys):
             log.warning("quota.not_evaluated", namespace=namespace)
             return RETRY_S
         return None

@@ -360,7 +360,7 @@ class QuotaBook:
         """
         claim = self._claims[key]
         current_scope().meter.charge(1)
-        if claim.allocation is None and claim.legacy_pod is None:
+        if claim.is_estimated:
             with evaluating(tenant=claim.namespace):
                 self._charge(key, claim)
         else:

@@ -45,6 +45,11 @@ class CountedClaim(NamedTuple):
         return Stage.PROMISED if self.is_let_through else Stage.WAITING
 
     @property
+    def is_estimated(self) -> bool:
+        """Return True if its charge is that of devices that it may get, which its author's expressions select."""
+        return self.allocation is None and self.legacy_pod is None
+
+    @property
     def pools(self) -> frozenset[PoolId]:
         """Return the pools of its allocated devices."""
         results = (self.allocation.devices.results if self.allocation is not None else None) or ()

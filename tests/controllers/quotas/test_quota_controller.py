@@ -25,7 +25,8 @@ from kube.api.urls import (
     RESOURCE_SLICES,
 )
 from process.model.durations import PositiveDuration
-from process.selectors.engine import WorkerEngine
+from process.selectors.deferring import DeferringEngine, Demand
+from process.selectors.engine import Answered, WorkerEngine
 from testing.allocation.builders import (
     DRIVER,
     allocated_claim,
@@ -256,3 +257,43 @@ async def test_a_long_selector_is_evaluated_by_the_worker(server: FakeApiServer)
 
         await until(lambda: bool(feed.usage.book.ledger.entries), timeout_s=20)
         assert not feed.usage.book.outstanding
+
+
+class SlowEngine(WorkerEngine):
+    """Counts the attempts at claims, and answers nothing before it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attempts = 0
+        self.may_answer = asyncio.Event()
+
+    def deferring(self, *, charges_demand: bool = False) -> DeferringEngine:
+        self.attempts += 1
+        return super().deferring(charges_demand=charges_demand)
+
+    async def answer(self, demand: Demand, *, tenant: str, **options: Any) -> Answered:
+        await self.may_answer.wait()
+        return await super().answer(demand, tenant=tenant, **options)
+
+
+async def test_many_slow_claims_of_a_namespace_are_left_to_its_turn(server: FakeApiServer) -> None:
+    """Each was attempted with every change of any claim, before anybody else's."""
+    server.put(DEVICE_QUOTAS, stored_quota())
+    server.put(NAMESPACES, {"metadata": {"name": "many"}})
+    for number in range(50):
+        slow = claim_document(f"c{number}", where=f"{LONG_SELECTOR} && {number} < 100")
+        slow["metadata"]["namespace"] = "many"
+        server.put(RESOURCE_CLAIMS, slow)
+    engine = SlowEngine()
+    async with controlled(server, engine=engine) as (feed, _):
+        for number in range(5):
+            server.put(RESOURCE_CLAIMS, claim_document(f"quick-{number}"))
+            await until(
+                lambda n=number: ("default", f"quick-{n}") in feed.usage.book.ledger.entries
+            )
+        attempts = engine.attempts
+
+        engine.may_answer.set()
+        await until(lambda: len(feed.usage.book.ledger.entries) == 55, timeout_s=20)
+
+    assert attempts <= 5 + 2
