@@ -39,8 +39,9 @@ from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, NewEventRecorder
 from kube.runtime.informers import Subscription
 from process.fairness.turns import Rests
-from quotas.gates.admission_order import decide
+from quotas.gates.admission_order import Decisions, decide
 from quotas.gates.counted_objects import is_gated
+from quotas.gates.tenants import waiting_by_tenant
 from quotas.gates.usage import Key
 
 WORKERS: Final = 8
@@ -105,6 +106,7 @@ class QuotaGateController:
         self._now = now
         self._clock = clock
         self._rests = Rests()
+        self._tenant_rests = Rests()
         self._is_settled = False
         self._policy_fault = NOT_CHECKED
         self._denial = ""
@@ -168,24 +170,43 @@ class QuotaGateController:
         unconfirmed = self._unlimited.unconfirmed() if is_held else {}
         if unconfirmed:
             self._confirmations.queue.add("")
-        decisions = decide(
-            usage,
-            self._owners.withheld(usage.book.tenants.drivers),
-            self._now().timestamp(),
-            is_held=is_held,
-            unconfirmed=unconfirmed,
-        )
+        withheld = self._owners.withheld(usage.book.tenants.drivers)
+        now_s, longest_s = self._now().timestamp(), 0.0
+        later: list[float] = []
+        for tenant, keys in waiting_by_tenant(usage).items():
+            turn_s = self._clock()
+            if left_s := self._tenant_rests.left_s(tenant, turn_s):
+                later.append(left_s)
+                continue
+            decisions = decide(
+                usage,
+                withheld,
+                now_s,
+                waiting_pods=keys,
+                is_held=is_held,
+                unconfirmed=unconfirmed,
+            )
+            self._carry_out(decisions)
+            ended_s = self._clock()
+            self._tenant_rests.add(tenant, ended_s - turn_s, ended_s)
+            longest_s = max(longest_s, ended_s - turn_s)
+            if decisions.next_s is not None:
+                later.append(decisions.next_s)
+        # A round looks at all pods that wait; where these are many, changes wait for one another. The tenant that
+        # has most of them has only itself wait.
+        ended_s = self._clock()
+        self._rests.add(_ROUND, ended_s - began_s - longest_s, ended_s)
+        return min(later, default=None)
+
+    def _carry_out(self, decisions: Decisions) -> None:
+        """Have the gates of pods removed, and tell the others what they wait for."""
         for key in decisions.let_through:
             self._removals.queue.add(key)
         for waiting in decisions.waiting:
-            for event in waiting_events(waiting, usage, self._recorder.is_new):
+            for event in waiting_events(waiting, self._feed.usage, self._recorder.is_new):
                 self._recorder.record(event)
         if decisions.let_through:
             log.info("quota.let_through", pods=len(decisions.let_through))
-        # A round looks at all pods that wait; where these are many, changes wait for one another.
-        ended_s = self._clock()
-        self._rests.add(_ROUND, ended_s - began_s, ended_s)
-        return decisions.next_s
 
     async def _confirm(self, _: str) -> float | None:
         """Read the quotas of pods that no known one limits; return when to come back."""

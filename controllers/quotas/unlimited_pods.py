@@ -11,7 +11,7 @@ from controllers.quotas.feed import QuotaFeed
 from kube.api.meta import ObjectHead, decode, version_number
 from kube.client.client import Client
 from kube.runtime.informers import Subscription
-from quotas.gates.admission_order import limiting_accounts
+from quotas.gates.tenants import limiting_accounts
 
 
 class UnlimitedPods:

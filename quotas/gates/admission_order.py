@@ -24,8 +24,9 @@ from kube.cel.scope import AnswerInterrupted, Meter, evaluating
 from quotas.device_quotas.caps import CapBreach
 from quotas.device_quotas.ledger import Excess, Stage
 from quotas.device_quotas.tenants import Account
-from quotas.gates.counted_objects import MAPPED_KEYS, is_left_to_bridge
+from quotas.gates.counted_objects import MAPPED_KEYS, TOO_MANY_CLAIMS, is_left_to_bridge
 from quotas.gates.groups import GroupId, Minimum
+from quotas.gates.tenants import limiting_accounts, waiting_keys
 from quotas.gates.usage import Key, LegacyKeysOfPod, PodClaims, QuotaUsage
 
 MAX_PASSED_S: Final = 600.0
@@ -131,6 +132,7 @@ def decide(
     withheld: Mapping[str, str],
     now_s: float,
     *,
+    waiting_pods: Sequence[Key] | None = None,
     is_held: bool = True,
     unconfirmed: Container[str] = (),
 ) -> Decisions:
@@ -139,6 +141,7 @@ def decide(
     Args:
         withheld: The drivers about whose claims another decides, with the reason for people.
         now_s: Seconds since 1970.
+        waiting_pods: The pods to decide about, all that share a limit or none of these; None for all pods that wait.
         is_held: False if nothing holds pods back any more, so that none has to wait.
         unconfirmed: Namespaces in which pods wait although no quota limits them, as far as is known.
     """
@@ -147,7 +150,7 @@ def decide(
     later: list[float] = []
     saved: set[Account] = set()
     unknown = _unknown_accounts(usage)
-    for unit in units(usage, now_s):
+    for unit in units(usage, now_s, waiting_pods):
         pods, obstacle = (
             _passing(usage, unit, withheld, unknown, saved) if is_held else (unit.pods, None)
         )
@@ -171,12 +174,6 @@ def decide(
             if again_s is None or not obstacle.needs_objects:
                 waiting.append(obstacle)
     return Decisions(tuple(let_through), tuple(waiting), min(later, default=None))
-
-
-def limiting_accounts(usage: QuotaUsage, namespace: str) -> frozenset[Account]:
-    """Return the accounts of a namespace with enforced limits."""
-    accounts = usage.book.accounts(namespace)
-    return frozenset(account for account in accounts if account.limit.is_enforced)
 
 
 def _is_unconfirmed(usage: QuotaUsage, unit: Unit, unconfirmed: Container[str]) -> bool:
@@ -227,8 +224,11 @@ def _passing(
     if all(is_left_to_bridge(usage.pods[key]) for key in unit.pods):
         # It decides itself, so whoever wrote the gate, nobody else would remove it.
         return unit.pods, None
-    if limiting_accounts(usage, unit.namespace) and any(map(usage.has_no_scheduler, unit.pods)):
-        return unit.pods, Waiting(unit, lack=Lack("mapped-keys", MAPPED_KEYS))
+    if limiting_accounts(usage, unit.namespace):
+        if any(map(usage.has_no_scheduler, unit.pods)):
+            return unit.pods, Waiting(unit, lack=Lack("mapped-keys", MAPPED_KEYS))
+        if any(map(usage.has_too_many_claims, unit.pods)):
+            return unit.pods, Waiting(unit, lack=Lack("claims", TOO_MANY_CLAIMS))
     obstacle = _obstacle(usage, unit, withheld, unknown, saved)
     if obstacle is None or unit.needed >= len(unit.pods):
         return unit.pods, obstacle
@@ -304,17 +304,14 @@ def _to_save(waiting: Waiting) -> set[Account]:
     return {excess.account for excess in shortages}
 
 
-def units(usage: QuotaUsage, now_s: float) -> list[Unit]:
+def units(usage: QuotaUsage, now_s: float, waiting_pods: Sequence[Key] | None = None) -> list[Unit]:
     """Return the units that wait, in order.
 
     Args:
         now_s: Seconds since 1970.
+        waiting_pods: The same pods as in `decide`.
     """
-    waiting = [
-        key
-        for key, pod in usage.pods.items()
-        if pod.metadata.deletion_timestamp is None and usage.waits(pod)
-    ]
+    waiting = waiting_keys(usage) if waiting_pods is None else waiting_pods
     all_units = [_unit(usage, [key]) for key in waiting if usage.groups.group_of(key) is None]
     groups = dict.fromkeys(
         group for key in waiting if (group := usage.groups.group_of(key)) is not None

@@ -29,6 +29,14 @@ from quotas.gates.groups import group_annotations, group_labels, membership
 MAPPED_KEYS: Final = "the bridge places no pod with keys that a DeviceClass maps; request these devices by a ResourceClaim"
 """The reason a pod of the bridge is promised nothing: it could never use it."""
 
+MAX_CLAIMS: Final = 128
+"""Claims of a pod that is let through where a quota limits its namespace. Each round looks at the claims of all pods
+that wait, and users choose how many a pod names."""
+TOO_MANY_CLAIMS: Final = (
+    f"a pod with more than {MAX_CLAIMS} claims does not get through where a DeviceQuota limits its namespace; "
+    "name fewer claims, with more requests each"
+)
+
 
 class QuotaClaim(msgspec.Struct, frozen=True, kw_only=True):
     """A ResourceClaim, as far as it is charged.

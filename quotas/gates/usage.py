@@ -32,7 +32,13 @@ from quotas.device_quotas.caps import CapBreach
 from quotas.device_quotas.counted_claims import CountedClaim
 from quotas.device_quotas.ledger import Stage
 from quotas.device_quotas.tenants import Account, Labels
-from quotas.gates.counted_objects import QuotaClaim, is_gated, is_of_bridge, legacy_pod
+from quotas.gates.counted_objects import (
+    MAX_CLAIMS,
+    QuotaClaim,
+    is_gated,
+    is_of_bridge,
+    legacy_pod,
+)
 from quotas.gates.groups import PodGroupIndex
 
 ALONE_S: Final = 600.0
@@ -118,6 +124,7 @@ class QuotaUsage:
         self._claims: dict[Key, QuotaClaim] = {}
         self._classes: dict[str, DeviceClass] = {}
         self._resource_classes: Mapping[str, str] = {}
+        self._entries: dict[Key, tuple[ClaimEntry, ...]] = {}
         self._users: dict[Key, set[Key]] = defaultdict(set)
         self._named: dict[Key, frozenset[Key]] = {}
         self._keys_of_uid: dict[str, Key] = {}
@@ -178,6 +185,7 @@ class QuotaUsage:
     def replace_pod(self, key: Key, pod: Pod | None) -> None:
         """Take a pod that was added, changed or, with None, deleted or finished."""
         old = self.pods.pop(key, None)
+        was_let_through = old is not None and self.is_let_through(old)
         if old is not None and (pod is None or pod.metadata.uid != old.metadata.uid):
             for keys in (KeysOfPod(old.metadata.uid), LegacyKeysOfPod(old.metadata.uid)):
                 self.book.remove_claim(keys)
@@ -187,6 +195,7 @@ class QuotaUsage:
             self._keys_of_uid.pop(old.metadata.uid, None)
             self._before_slices.discard(key)
         before = self._named.pop(key, frozenset())
+        entries = self._entries.pop(key, ())
         self.groups.replace_pod(key, pod)
         if pod is not None:
             if self._expects_slices and pod.metadata.uid not in self._keys_of_uid:
@@ -194,10 +203,12 @@ class QuotaUsage:
             self.pods[key] = pod
             self._note_gates(pod)
             self._keys_of_uid[pod.metadata.uid] = key
-            self._named[key] = frozenset(
-                entry.claim for entry in claim_entries(pod) if entry.claim is not None
-            )
+            is_same = old is not None and _names_same_claims(old, pod)
+            self._entries[key] = entries if is_same else claim_entries(pod)
+            self._named[key] = before if is_same else _names_of(self._entries[key])
             self._charge_keys(pod)
+            if is_same and was_let_through == self.is_let_through(pod):
+                return  # Labels are written often, and a pod may name any number of claims.
         after = self._named.get(key, frozenset())
         for name in before - after:
             self._users[name].discard(key)
@@ -267,8 +278,7 @@ class QuotaUsage:
 
     def claims_of(self, key: Key) -> PodClaims:
         """Return the charges of a pod."""
-        pod = self.pods[key]
-        claims = claim_entries(pod)
+        pod, claims = self.pods[key], self._entries[key]
         entries: list[Hashable] = [entry.claim for entry in claims if entry.claim in self._claims]
         for keys in (KeysOfPod(pod.metadata.uid), LegacyKeysOfPod(pod.metadata.uid)):
             if self.book.claim(keys) is not None:
@@ -277,7 +287,9 @@ class QuotaUsage:
         return PodClaims(tuple(dict.fromkeys(entries)), missing)
 
     def claims_to_decide(self, key: Key) -> PodClaims:
-        """Return the charges of a pod without those that the bridge decides about."""
+        """Return the charges of a pod without those that the bridge decides about; none of one that never gets through."""
+        if self.has_too_many_claims(key):
+            return PodClaims(())
         if not is_of_bridge(self.pods[key]):
             return self.claims_of(key)
         entries = self.claims_of(key).entries
@@ -287,6 +299,10 @@ class QuotaUsage:
         """Return True for a pod that the bridge rejects, since a DeviceClass maps a key of it."""
         pod = self.pods[key]
         return is_of_bridge(pod) and bool(mapped_resources(pod, self._resource_classes))
+
+    def has_too_many_claims(self, key: Key) -> bool:
+        """Return True for a pod that never gets through, since it names too many claims."""
+        return len(self._entries[key]) > MAX_CLAIMS
 
     def remember(self, entries: Iterable[Hashable], breaches: tuple[CapBreach, ...]) -> None:
         """Note the charges of claims that wait or are let through, in case their devices vanish.
@@ -459,3 +475,15 @@ def claim_entries(pod: Pod) -> tuple[ClaimEntry, ...]:
         claim = (namespace, name) if name is not None else None
         entries.append(ClaimEntry(entry.name, claim, is_generated))
     return tuple(entries)
+
+
+def _names_of(entries: Iterable[ClaimEntry]) -> frozenset[Key]:
+    return frozenset(entry.claim for entry in entries if entry.claim is not None)
+
+
+def _names_same_claims(old: Pod, new: Pod) -> bool:
+    """Return True if two versions of a pod have the same entries, with the same claims."""
+    statuses = [
+        pod.status.resource_claim_statuses if pod.status is not None else None for pod in (old, new)
+    ]
+    return old.spec.resource_claims == new.spec.resource_claims and statuses[0] == statuses[1]
