@@ -63,6 +63,9 @@ NOT_EVALUATED: Final = Explanation(
     reasons=(Reason.BUDGET_EXHAUSTED,),
     kind=Reason.BUDGET_EXHAUSTED,
 )
+MAX_ROUND_S: Final = 5.0
+"""After so long a round ends, once it has evaluated as many pods of each namespace: pods that came meanwhile are in
+the next one, and need not wait for all of a namespace with thousands."""
 ALL_PODS: Final = "pods"
 """The one key of the queue: pods that are equal are evaluated together."""
 RESET_BACKOFF: Final = Backoff(initial_s=1.0, max_s=60.0)
@@ -218,7 +221,11 @@ class Observer:
         names_by_key: dict[bytes, list[Name]] = {}
         for name, projection in projections.items():
             names_by_key.setdefault(projection.key, []).append(name)
-        for key, names in interleave(names_by_key.items(), lambda group: group[1][0][0]):
+        for key, names in interleave(
+            names_by_key.items(),
+            lambda group: group[1][0][0],
+            is_over=lambda: self._clock() - began > MAX_ROUND_S,
+        ):
             is_new = any(map(self.history.is_new, names))
             waiting = {name: pod for name in names if (pod := self.history.pod(name)) is not None}
             changes = self._take_changes()

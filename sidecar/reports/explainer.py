@@ -46,6 +46,9 @@ MAX_STEPS: Final = 300_000
 """Steps of one explanation, evaluations of selectors included: a second or two. A pod whose explanation takes
 more gets the words of its condition."""
 MAX_PAUSE_S: Final = 60.0
+MAX_ROUND_S: Final = 10.0
+"""After so long a round ends, once it has explained as many pods of each namespace: pods that came meanwhile are in
+the next one."""
 RETRY_S: Final = 30.0
 """The delay after a bug."""
 MAX_PODS: Final = 16_384
@@ -154,7 +157,10 @@ class Explainer:
         await asyncio.to_thread(view.cache.apply, changes)
         groups = await asyncio.to_thread(_group, pods, view.cache)
         await self._pause(began)
-        for names, projection in interleave(groups, lambda group: group[0][0][0]):
+        ends_s = self._clock() + MAX_ROUND_S
+        for names, projection in interleave(
+            groups, lambda group: group[0][0][0], is_over=lambda: self._clock() > ends_s
+        ):
             changes = view.feed.take()
             began = self._clock()
             pod = pods[names[0]]

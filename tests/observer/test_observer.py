@@ -1,7 +1,9 @@
 """The observer against an API server: soon, once, quietly, and in spite of failures."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
@@ -22,7 +24,7 @@ from kube.api.urls import (
 )
 from kube.names import SCHEDULER_NAME
 from observer.metrics import ObserverMetrics
-from observer.observer import Observer
+from observer.observer import MAX_ROUND_S, Observer
 from observer.settings import ObserverSettings
 from process.model.durations import PositiveDuration
 from process.profiles.profile_files import load_profiles
@@ -91,6 +93,7 @@ async def observing(
     server: FakeApiServer,
     settings: ObserverSettings = FAST,
     metrics: type[ObserverMetrics] = ObserverMetrics,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Observed]:
     registry = CollectorRegistry()
     async with server.client() as client:
@@ -99,7 +102,12 @@ async def observing(
             client, count=event_counter(registry), per_second=settings.events_per_second
         )
         observer = Observer(
-            informers, recorder, settings, metrics(registry), profiles=load_profiles()
+            informers,
+            recorder,
+            settings,
+            metrics(registry),
+            profiles=load_profiles(),
+            clock=clock,
         )
         async with running(informers.run, recorder.run, observer.run):
             await until(lambda: not observer.check())
@@ -199,6 +207,36 @@ async def test_the_same_answer_is_one_event(server: FakeApiServer) -> None:
             await asyncio.sleep(0.1)
 
         assert len(observation.notes) == 1
+
+
+async def test_a_pod_that_comes_later_does_not_wait_for_all_of_another_namespace(
+    server: FakeApiServer,
+) -> None:
+    """A namespace with hundreds of pods that all differ had others wait for hours for their events."""
+    put_differing(server, "default", range(2, 12))
+    clock = itertools.count(step=MAX_ROUND_S)
+    async with observing(server, clock=lambda: float(next(clock))) as observation:
+        await until(lambda: bool(observation.notes))
+        put_differing(server, "other", [2])
+        await until(lambda: len(observation.notes) == 11)
+
+    namespaces = [
+        call.body["metadata"]["namespace"]
+        for call in server.calls
+        if call.method == "POST" and call.path.endswith("/events")
+    ]
+    assert "other" in namespaces[:8]
+
+
+def put_differing(server: FakeApiServer, namespace: str, counts: Iterable[int]) -> None:
+    """Store pods of which each needs another number of devices, all of them too many."""
+    for count in counts:
+        name = f"needs-{count}"
+        request_ = claim(request(count=count), name=f"{name}-gpu", namespace=namespace)
+        server.put(RESOURCE_CLAIMS, document(request_))
+        waiting = pod(name)
+        waiting["metadata"]["namespace"] = namespace
+        server.put(PODS, waiting)
 
 
 async def test_a_restart_writes_no_event_again(server: FakeApiServer) -> None:
