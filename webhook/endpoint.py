@@ -33,8 +33,6 @@ ROUNDED_UP_S: Final = 1.0
 """The largest excess of the timeout in a URL over the time that the API server really waits."""
 MIN_ANSWER_S: Final = 0.01
 """The least time for an answer; a review that takes longer is turned away."""
-LINGERING_S: Final = 1.0
-"""The time for which the rest of a rejected body is read and dropped."""
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 """Answers a review; it may raise web.HTTPException."""
@@ -140,9 +138,7 @@ class Endpoint:
         return anonymous_protocols(
             self._runner.server,
             partial(self._metrics.count_closed, CloseReason.MALFORMED),
-            auto_decompress=False,
             keepalive_timeout=self._settings.keepalive_timeout,
-            lingering_time=LINGERING_S,
         )
 
     async def drain(self) -> None:
