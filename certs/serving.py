@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from ipaddress import ip_address
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import msgspec
 from cryptography import x509
@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from certs.authority import BACKDATED, Authority, CertificateError, encode_key, key_usage
+from certs.tls_records import MeteredConnection
 
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """The ciphers for TLS 1.2; TLS 1.3 has no weak ciphers."""
@@ -137,6 +138,18 @@ class _ServerContext(ssl.SSLContext):
     """
 
     client_authorities: bytes | None = None
+    sslobject_class = MeteredConnection
+
+    def wrap_bio(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *arguments: Any, **options: Any
+    ) -> MeteredConnection:
+        """Begin a connection that has OpenSSL read one record at a time."""
+        records = ssl.MemoryBIO()
+        connection = cast(
+            MeteredConnection, super().wrap_bio(records, outgoing, *arguments, **options)
+        )
+        connection.meter(incoming, records)
+        return connection
 
 
 class _ListeningContext(ssl.SSLContext):

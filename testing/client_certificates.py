@@ -1,6 +1,7 @@
 """Certificates of clients, for tests."""
 
 import ssl
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,16 +16,22 @@ from certs.serving import Listener, ServingCertificate, client_tls_context
 
 
 def client_context(
-    authority: Authority, name: str, server: ServingCertificate, directory: Path
+    authority: Authority,
+    name: str,
+    server: ServingCertificate,
+    directory: Path,
+    *,
+    extensions: Iterable[x509.ExtensionType] = (),
 ) -> ssl.SSLContext:
     """Return the TLS context of a client that has a certificate for a name.
 
     Args:
         server: The server that the client trusts.
+        extensions: More of the certificate.
     """
     now, life = datetime.now(UTC), timedelta(days=1)  # noqa: TID251  TLS compares with the clock.
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
         .issuer_name(authority.certificate.subject)
@@ -33,8 +40,10 @@ def client_context(
         .not_valid_before(now - life)
         .not_valid_after(now + life)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-        .sign(authority.key, hashes.SHA256())
     )
+    for extension in extensions:
+        builder = builder.add_extension(extension, critical=False)
+    certificate = builder.sign(authority.key, hashes.SHA256())
     file = directory / "client.pem"
     file.write_bytes(encode_key(key) + certificate.public_bytes(Encoding.PEM))
     context = client_tls_context(server.authority)
