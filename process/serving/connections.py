@@ -318,7 +318,9 @@ class Connections:
                 ssl_handshake_timeout=self._header_timeout_s if context else None,
                 ssl_shutdown_timeout=TLS_SHUTDOWN_S if context else None,
             )
-        except OSError as fault:  # ssl.SSLError is one, and so is a handshake that takes too long.
+        # ssl.SSLError is an OSError, and so is a handshake that takes too long. A certificate of a client
+        # with text that is not UTF-8 is a ValueError.
+        except (OSError, ValueError) as fault:
             if connection.handler in self._open:
                 self._forget(connection)
                 self._count_closed(CloseReason.HANDSHAKE)

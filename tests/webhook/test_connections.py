@@ -3,18 +3,22 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from aiohttp import web
+from cryptography import x509
+from cryptography.x509.oid import ExtensionOID
 from prometheus_client import CollectorRegistry
 
 from certs.authority import Authority
 from certs.serving import Listener, client_tls_context, issue_serving_certificate
 from process.model.durations import Duration, PositiveDuration
 from process.serving import connections
+from testing.client_certificates import client_context
 from testing.fake_api_server import running, until
 from testing.webhook_paths import fixed_path
 from webhook.endpoint import Endpoint
@@ -24,9 +28,8 @@ from webhook.settings import WebhookSettings
 NAME: Final = "w.n.svc"
 NOW: Final = datetime.now(UTC)  # noqa: TID251  TLS compares with the clock.
 LIFE: Final = timedelta(days=1)
-LEAF: Final = issue_serving_certificate(
-    Authority.create("test", now=NOW, life=LIFE), [NAME], now=NOW, life=LIFE
-)
+AUTHORITY: Final = Authority.create("test", now=NOW, life=LIFE)
+LEAF: Final = issue_serving_certificate(AUTHORITY, [NAME], now=NOW, life=LIFE)
 TRUST: Final = client_tls_context(LEAF.authority)
 HEAD: Final = b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 ASK: Final = HEAD + b"Content-Length: 2\r\n\r\n{}"
@@ -60,12 +63,14 @@ class Server:
     async def plain(self) -> Streams:
         return self._track(await asyncio.open_connection("127.0.0.1", self.endpoint.port))
 
-    async def connected(self, address: str = "127.0.0.1") -> Streams:
+    async def connected(
+        self, address: str = "127.0.0.1", client: ssl.SSLContext = TRUST
+    ) -> Streams:
         return self._track(
             await asyncio.open_connection(
                 "127.0.0.1",
                 self.endpoint.port,
-                ssl=TRUST,
+                ssl=client,
                 server_hostname=NAME,
                 local_addr=(address, 0),
             )
@@ -100,9 +105,11 @@ class Server:
 
 
 @asynccontextmanager
-async def started_server(**settings: Any) -> AsyncIterator[Server]:
+async def started_server(
+    listener: Listener | None = None, **settings: Any
+) -> AsyncIterator[Server]:
     started = Server(**settings)
-    await started.endpoint.start(Listener(LEAF).context)
+    await started.endpoint.start((listener or Listener(LEAF)).context)
     async with asyncio.timeout(60), running(started.endpoint.run):
         try:
             yield started
@@ -334,6 +341,22 @@ async def test_a_failed_handshake_frees_its_place() -> None:
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
 
         await until(lambda: server.open() == 0)
+
+
+async def test_a_certificate_that_is_no_text_ends_its_own_handshake_only(tmp_path: Path) -> None:
+    no_text = x509.UnrecognizedExtension(
+        ExtensionOID.SUBJECT_ALTERNATIVE_NAME, b"\x30\x04\x82\x02a\xff"
+    )
+    odd_client = client_context(AUTHORITY, "a", LEAF, tmp_path, extensions=[no_text])
+    client = client_context(AUTHORITY, "kube-apiserver", LEAF, tmp_path)
+    listener = Listener(LEAF, AUTHORITY.certificate_pem)
+    async with started_server(listener) as server:
+        for _ in range(2):
+            with suppress(OSError):  # TLS 1.3 rejects a client after its own handshake.
+                reader, _ = await server.connected(client=odd_client)
+                await reader.read()
+
+        assert await server.is_answered(await server.connected(client=client))
 
 
 async def test_without_an_address_both_families_are_bound() -> None:
