@@ -240,6 +240,7 @@ def _other_type(body: bytes, chance: Random) -> Call:
             "Content-Type: text/plain\r\n",
             "Content-Type: application/json; charset=utf-16\r\n",
             "Content-Type: application/JSON;;;=\r\n",
+            f"Content-Type: application/json{';' * 8000}\r\n",
             "Content-Type: multipart/form-data; boundary=x\r\n",
             "Content-Type: application/x-www-form-urlencoded\r\n",
             "Content-Type: \r\n",
