@@ -292,7 +292,7 @@ def test_a_way_back_waits_for_no_pods_without_a_node_that_came_with_claims(tmp_p
     status, deleted, text = scripts.run("rollback", FROM="claims", TO="keys", READY="unplaced")
 
     assert (1, ["a", "b"]) == (status, deleted), text
-    assert "team/statefulset/web: 0 of 1 pods are ready; not yet: a b\n" in text
+    assert "team/statefulset/web: 0 of 1 pods are ready; not yet: a (no node) b (no node)\n" in text
 
 
 def test_a_new_pod_has_a_minute_to_find_a_node_on_the_way_back(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_a_new_pod_has_a_minute_to_find_a_node_on_the_way_back(tmp_path: Path) -
     status, deleted, text = scripts.run("rollback", FROM="claims", TO="keys", READY="unplaced")
 
     assert (1, ["a"]) == (status, deleted), text
-    assert "team/statefulset/web: 1 of 2 pods are ready; not yet: a\n" in text
+    assert "team/statefulset/web: 1 of 2 pods are ready; not yet: a (no node)\n" in text
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,23 @@ from typing import Any, Final
 import pytest
 
 from kube.manifests.dump import dump_yaml
-from testing.documents import namespace
-from testing.migration import GPU, SHARE, daemon_set, hami_node, running_job, workload
+from testing.documents import namespace, node
+from testing.migration import (
+    GPU,
+    SHARE,
+    daemon_set,
+    hami_node,
+    resource_slice,
+    running_job,
+    workload,
+)
 from testing.plan import checks_before, document, failed_before, planned
 
 Objects = Sequence[Mapping[str, Any]]
-LABEL: Final = "drawbridge.internal/dra-driver"
+HAMI: Final = "hami-core-gpu.project-hami.io"
 DRIVER: Final = daemon_set(
     "hami-dra-driver",
-    nodeSelector={LABEL: "hami-core-gpu.project-hami.io"},
+    nodeSelector={"drawbridge.internal/dra-driver": HAMI},
     volumes=[{"name": "r", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}],
 )
 ALL_OF_A_NODE: Final = {GPU: "2", "nvidia.com/gpumem": "40960"}
@@ -57,7 +65,7 @@ def test_a_pod_that_ran_when_the_plan_was_made_needs_devices(
 ) -> None:
     """What waits was left out of the count, so a wave began though the plan had counted on its devices."""
     plan = planned(tmp_path, cluster(*before), *FLAGS)
-    assert ["hami-2"] == [node["name"] for node in plan["waves"][0]["nodes"]]
+    assert ["hami-2"] == names(plan["waves"][0])
 
     failed = failed_before(tmp_path, cluster(*big(), *LATE))
 
@@ -66,14 +74,30 @@ def test_a_pod_that_ran_when_the_plan_was_made_needs_devices(
 
 
 def test_a_wave_that_has_devices_for_it_may_begin(tmp_path: Path) -> None:
-    """It is what the pod waits for: before and while its node is drained there are none."""
-    pools = {1: "a", 2: "a"}
-    planned(tmp_path, cluster(*big("hami-1"), pools=pools), *FLAGS)
-    plan = document(tmp_path)
-    (number,) = [wave["wave"] for wave in plan["waves"] if "large" in wave["namespaces"]]
-    assert ["hami-2"] == [node["name"] for node in plan["waves"][number - 1]["nodes"]]
+    """The only switched node is out of order, so the pod waits for the next one, and has none while that is drained."""
+    nodes = [hami_node(f"hami-{number}") for number in range(3)]
+    for entry in nodes[1:]:
+        entry["metadata"]["labels"]["pool"] = "a"
+    rest = [*running_job("train", SHARE, ["hami-0"]), DRIVER]
+    spaces = [namespace("team"), namespace("large")]
+    first, second, *_ = planned(tmp_path, [*nodes, *spaces, *big("hami-1"), *rest], *FLAGS)["waves"]
+    assert (["hami-2"], ["hami-1"]) == (names(first), names(second))
+    assert ["large", "team"] == first["namespaces"]
+    switched = node("hami-2", {}, dict(first["nodes"][0]["labels"]), {})
+    switched["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    opted_in = [
+        namespace(name, {"drawbridge.internal/translate": "true"}) for name in ("team", "large")
+    ]
+    published = resource_slice("hami-2", HAMI, first["nodes"][0]["uuids"])
 
-    assert {} == failed_before(tmp_path, cluster(*big(), *LATE, pools=pools), number)
+    now = [*nodes[:2], switched, published, *opted_in, *big(), *rest]
+
+    assert {} == failed_before(tmp_path, now, 2)
+
+
+def names(wave: Mapping[str, Any]) -> list[str]:
+    """Return the nodes of a wave."""
+    return [entry["name"] for entry in wave["nodes"]]
 
 
 def test_a_plan_of_an_earlier_version_leaves_pods_out_that_wait(tmp_path: Path) -> None:
