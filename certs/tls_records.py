@@ -1,4 +1,4 @@
-"""How much of what a client sends OpenSSL works on: its handshake and its records are bounded.
+"""Bounds on the handshake and the records of a client, before OpenSSL works on them.
 
 OpenSSL takes any number of records without data in one call: 256 KiB of KeyUpdate messages hold the event loop for
 220 ms, and it parses a chain of 300 certificates of a client, in 60 ms, to reject it. So it gets one record at a
@@ -20,17 +20,17 @@ _HEAD_BYTES: Final = 5
 class MeteredConnection(ssl.SSLObject):
     """The server's end of a TLS connection; `meter` comes first."""
 
-    def meter(self, received: ssl.MemoryBIO, records: ssl.MemoryBIO) -> None:
+    def meter(self, incoming: ssl.MemoryBIO, records: ssl.MemoryBIO) -> None:
         """Begin.
 
         Args:
-            received: What the client sent.
-            records: What OpenSSL reads.
+            incoming: The bytes of the client.
+            records: The bytes for OpenSSL.
         """
-        self._received = received
+        self._incoming = incoming
         self._records = records
         self._head = b""
-        self._missing = 0  # Bytes of the record that was begun.
+        self._missing_bytes = 0  # Of the record that has begun to arrive.
         self._record_count = 0
         self._record_bytes = 0
         self._data_bytes = 0
@@ -45,7 +45,7 @@ class MeteredConnection(ssl.SSLObject):
             try:
                 super().do_handshake()
             except ssl.SSLWantReadError:
-                if not self._pass_record(most_bytes=MAX_HANDSHAKE_BYTES):
+                if not self._pass_record(max_bytes=MAX_HANDSHAKE_BYTES):
                     raise
             else:
                 return
@@ -59,7 +59,7 @@ class MeteredConnection(ssl.SSLObject):
         while True:
             is_whole = not super().pending() and self._pass_record()
             try:
-                data = super().read(*arguments, **keywords)
+                data: Any = super().read(*arguments, **keywords)
             except ssl.SSLWantReadError:
                 if not is_whole:
                     raise
@@ -80,29 +80,29 @@ class MeteredConnection(ssl.SSLObject):
                 if not self._pass_record():
                     raise
 
-    def _pass_record(self, most_bytes: int | None = None) -> bool:
-        """Pass on what has arrived of a record; return True if that is all of it.
+    def _pass_record(self, max_bytes: int | None = None) -> bool:
+        """Pass on the next part of a record; return True at its end.
 
         Args:
-            most_bytes: The bytes of all records, this one included; None for any number.
+            max_bytes: The bytes of all records, this one included; None for any number.
 
         Raises:
             ssl.SSLError: There are too many records, or too many bytes.
         """
-        if not self._missing:
-            self._head += self._received.read(_HEAD_BYTES - len(self._head))
+        if not self._missing_bytes:
+            self._head += self._incoming.read(_HEAD_BYTES - len(self._head))
             if len(self._head) < _HEAD_BYTES:
                 return False
             head, self._head = self._head, b""
-            self._missing = int.from_bytes(head[3:])
+            self._missing_bytes = int.from_bytes(head[3:])
             self._record_count += 1
-            self._record_bytes += _HEAD_BYTES + self._missing
+            self._record_bytes += _HEAD_BYTES + self._missing_bytes
             if self._record_count > MAX_RECORDS + self._data_bytes // BYTES_PER_RECORD:
                 raise ssl.SSLError("too many records")
-            if most_bytes is not None and self._record_bytes > most_bytes:
+            if max_bytes is not None and self._record_bytes > max_bytes:
                 raise ssl.SSLError("the handshake is too long")
             self._records.write(head)
-        arrived = self._received.read(self._missing) if self._missing else b""
-        self._missing -= len(arrived)
-        self._records.write(arrived)
-        return not self._missing
+        rest = self._incoming.read(self._missing_bytes) if self._missing_bytes else b""
+        self._missing_bytes -= len(rest)
+        self._records.write(rest)
+        return not self._missing_bytes

@@ -38,7 +38,13 @@ log = get_logger()
 class AnonymousProtocol(web.RequestHandler):
     """aiohttp's protocol of one connection, with empty answers in place of its own."""
 
-    __slots__ = ("_bodies", "_count_malformed", "_drops_rest", "_parsed_requests", "_received")
+    __slots__ = (
+        "_bodies",
+        "_count_malformed",
+        "_drops_rest",
+        "_parsed_requests",
+        "_received_bytes",
+    )
 
     def __init__(
         self, server: web.Server, count_malformed: Callable[[], None], **options: Any
@@ -54,12 +60,12 @@ class AnonymousProtocol(web.RequestHandler):
         self._count_malformed = count_malformed
         self._drops_rest = False
         # The bytes since there was no request without an answer, and the bodies among them.
-        self._received = 0
+        self._received_bytes = 0
         self._bodies: list[StreamReader] = []
         self._parsed_requests = 0
 
     async def start(self) -> None:
-        """Answer requests; one whose address has a host that is no name is not HTTP, and ends the connection."""
+        """Answer requests; the connection ends at an address with a host that is no name."""
         try:
             await super().start()
         except ValueError:
@@ -131,18 +137,18 @@ class AnonymousProtocol(web.RequestHandler):
 
         Requests that wait behind one without an answer share the bound.
         """
-        begun = self._request_count - self._parsed_requests
-        bodies = [body for _, body in list(self._messages)[-begun:]] if begun else []
+        new_count = self._request_count - self._parsed_requests
+        bodies = [body for _, body in list(self._messages)[-new_count:]] if new_count else []
         self._parsed_requests = self._request_count
-        if begun and begun >= len(self._messages):
-            self._received, self._bodies = 0, bodies
+        if new_count and new_count >= len(self._messages):
+            self._received_bytes, self._bodies = 0, bodies
         else:
-            self._received += size
+            self._received_bytes += size
             self._bodies += bodies
         body_bytes = sum(body.total_bytes for body in self._bodies)
-        most = MAX_FRAMING_BYTES + body_bytes // BODY_PER_FRAMING
+        max_bytes = MAX_FRAMING_BYTES + body_bytes // BODY_PER_FRAMING
         is_paused = self._reading_paused or self._buffer_paused  # Nothing is parsed of what comes.
-        if self._received - body_bytes <= most or is_paused or self._drops_rest:
+        if self._received_bytes - body_bytes <= max_bytes or is_paused or self._drops_rest:
             return
         self._drops_rest = True
         fault = _ErrInfo(status=HTTPStatus.BAD_REQUEST, exc=BadHttpMessage(""), message="")

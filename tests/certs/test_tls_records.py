@@ -1,4 +1,4 @@
-"""How many records, and how long a handshake, a server takes from a client: ends of TLS without a network."""
+"""Bounds on the records and on the handshake of a client: both ends of TLS, without a network."""
 
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -22,29 +22,29 @@ KNOWN_CLIENTS: Final = Listener(LEAF, AUTHORITY.certificate_pem)
 
 
 class Ends:
-    """A client and the server, and what is between them."""
+    """A client and the server, and the bytes between them."""
 
     def __init__(self, listener: Listener, client: ssl.SSLContext) -> None:
         client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
         self.to_server, self.to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.arrived = ssl.MemoryBIO()
+        self.incoming = ssl.MemoryBIO()
         self.client = client.wrap_bio(self.to_client, self.to_server)
-        self.server = listener.context.wrap_bio(self.arrived, self.to_client, server_side=True)
+        self.server = listener.context.wrap_bio(self.incoming, self.to_client, server_side=True)
 
     def shake_hands(self, piece: int = 2**20) -> None:
-        """Complete the handshake; what the client sends arrives in pieces."""
+        """Complete the handshake; the bytes of the client arrive in pieces."""
         for _ in range(4):
             try_handshake(self.client)
             while sent := self.to_server.read(piece):
-                self.arrived.write(sent)
+                self.incoming.write(sent)
                 try_handshake(self.server)
 
     def received(self, piece: int = 2**20) -> bytes:
-        """Return the data that the client has sent; it arrives in pieces."""
+        """Return the data of the client; its bytes arrive in pieces."""
         data = b""
         while sent := self.to_server.read(piece):
-            self.arrived.write(sent)
-            while self.arrived.pending or self.server.pending():
+            self.incoming.write(sent)
+            while self.incoming.pending or self.server.pending():
                 try:
                     data += self.server.read(2**18)
                 except ssl.SSLWantReadError:
@@ -128,7 +128,7 @@ def test_a_handshake_has_an_end(tmp_path: Path) -> None:
 )
 def test_what_is_no_tls_is_an_error_or_waited_for(sent: bytes) -> None:
     ends = Ends(ANY_CLIENT, plain_client())
-    ends.arrived.write(sent)
+    ends.incoming.write(sent)
     with pytest.raises(ssl.SSLError):
         ends.server.do_handshake()
 
@@ -138,6 +138,6 @@ def test_the_end_of_tls_is_seen() -> None:
     ends.shake_hands()
     with pytest.raises(ssl.SSLWantReadError):
         ends.client.unwrap()
-    ends.arrived.write(ends.to_server.read())
+    ends.incoming.write(ends.to_server.read())
 
     ends.server.unwrap()

@@ -1,4 +1,4 @@
-"""What of a client's bytes is parsed, and what it may keep in memory, on every port."""
+"""Bounds of every port on the bytes of a client that are parsed, and on those in memory."""
 
 import asyncio
 import gzip
@@ -27,7 +27,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Client:
-    """One connection without a socket, and what became of it."""
+    """One connection without a socket."""
 
     def __init__(self, handle: Handler) -> None:
         self.malformed = 0
