@@ -18,6 +18,8 @@ from migration.cluster.evidence import list_at, text_map
 
 _LEADER_WORKER_SET: Final = "leaderworkerset.sigs.k8s.io/name"
 """The label of pods of a LeaderWorkerSet, whose controller is a StatefulSet."""
+_LEADER_WORKER_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
+"""The label of such pods with the number of their leader: a LeaderWorkerSet creates only the group of a lost pod again."""
 _OTHERS: Final = "its {} may start its other pods anew, too, and their work with them"
 _RAY_CLUSTERS: Final = ("ray.io", "RayCluster")
 CREATED_KINDS: Final = (f"{_RAY_CLUSTERS[1]}.{_RAY_CLUSTERS[0]}",)
@@ -48,10 +50,16 @@ class Ending(StrEnum):
 
 
 class Group(NamedTuple):
-    """The common loss of the pods of a kind; `loss` has a place for the kind."""
+    """The common loss of the pods of a kind.
+
+    Attributes:
+        loss: The text about it, with a place for the kind among the kinds.
+        workload: It, as `Kind/namespace/name`; empty among the kinds.
+    """
 
     ending: Ending
     loss: str
+    workload: str = ""
 
 
 _LEADER_WORKER_SETS: Final = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")
@@ -82,7 +90,10 @@ def read_creators(objects: Iterable[SourceObject], namespace: str) -> Mapping[tu
 
 
 def group_of(
-    pod: Mapping[str, Any], namespace: str, creators: Mapping[tuple[str, str], str]
+    pod: Mapping[str, Any],
+    namespace: str,
+    creators: Mapping[tuple[str, str], str],
+    job: Mapping[str, Any] = {},
 ) -> Group | None:
     """Return the loss of a pod's group by its eviction; None if it has no such group.
 
@@ -90,18 +101,25 @@ def group_of(
         pod: The pod.
         namespace: Its namespace.
         creators: The kinds that RayClusters were made for, as `read_creators` gives them.
+        job: Its Job, which may be one of several of a JobSet, say; empty without one.
     """
     labels = text_map(pod, "metadata", "labels")
-    owner = _controller(pod)
-    # Its own controller is a StatefulSet.
-    key = _LEADER_WORKER_SETS if _LEADER_WORKER_SET in labels else (owner.group, owner.kind)
+    owner, of_job = _controller(pod), _controller(job)
+    if name := labels.get(_LEADER_WORKER_SET):
+        # Its own controller is a StatefulSet.
+        number = labels.get(_LEADER_WORKER_GROUP)
+        owner = _Owner(*_LEADER_WORKER_SETS, f"{name} (group {number})" if number else name)
+    elif (of_job.group, of_job.kind) in _GROUPS:
+        owner = of_job
+    key = (owner.group, owner.kind)
     group = _GROUPS.get(key)
     if group is None:
         return None
     ending = group.ending
     if key == _RAY_CLUSTERS:
         ending = _RAY_CREATORS.get(creators.get((namespace, owner.name), ""), ending)
-    return Group(ending, group.loss.format(key[1]))
+    workload = f"{owner.kind}/{namespace}/{owner.name}"
+    return Group(ending, group.loss.format(owner.kind), workload)
 
 
 def is_hub_server(pod: Mapping[str, Any]) -> bool:

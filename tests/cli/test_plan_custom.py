@@ -1,7 +1,7 @@
 """`drawbridge plan` and `assess` with pods of kinds that other projects' controllers make."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from testing.migration import (
     hami_node,
     plugin_node,
     ray_cluster,
+    running_job,
     workload,
 )
 from testing.plan import failed_before, held_objects, planned, waves
@@ -142,6 +143,93 @@ def test_nodes_of_one_training_are_in_one_wave(tmp_path: Path) -> None:
 
     busy = [sorted(names) for names, _ in waves(plan) if "gpu-4" not in names]
     assert [["gpu-0", "gpu-2"], ["gpu-1", "gpu-3"]] == busy
+
+
+def job_of_set(name: str, node: str) -> list[dict[str, Any]]:
+    """A Job of the JobSet `a` with a pod on a node."""
+    job, pod = running_job(name, {GPU: "1"}, [node])
+    owner = {"apiVersion": VERSION["JobSet"], "kind": "JobSet", "name": "a", "controller": True}
+    job["metadata"]["ownerReferences"] = [owner]
+    return [job, pod]
+
+
+def test_nodes_of_the_jobs_of_one_job_set_are_in_one_wave(tmp_path: Path) -> None:
+    """A JobSet starts all of its Jobs anew, and each of them was a training of its own."""
+    nodes = [plugin_node(f"gpu-{number}") for number in range(5)]
+    jobs = [*job_of_set("a-0", "gpu-0"), *job_of_set("a-1", "gpu-2")]
+    second = pods_of("PyTorchJob", "b", {GPU: "1"}, ["gpu-1", "gpu-3"])
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *jobs, *second], "--wave-nodes", "2")
+
+    busy = [sorted(names) for names, _ in waves(plan) if "gpu-4" not in names]
+    assert [["gpu-0", "gpu-2"], ["gpu-1", "gpu-3"]] == sorted(busy)
+
+
+ELSEWHERE: Final = "with one evicted pod "
+
+
+def elsewhere(plan: Mapping[str, Any]) -> list[str]:
+    """The notes on pods of other nodes that lose work with those of a wave."""
+    return [note for wave in plan["waves"] for note in wave["notes"] if note.startswith(ELSEWHERE)]
+
+
+LET_IT_END: Final = "; where that counts, let it end by itself before this wave"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("PyTorchJob", "may lose the work of those on other nodes, too: {}" + LET_IT_END),
+        ("RayCluster", "may lose the work of those on other nodes, too: {}"),
+        ("LeaderWorkerSet", "may start those on other nodes anew, too: {}"),
+    ],
+)
+def test_pods_that_lose_work_with_others_are_named_where_their_node_is_held(
+    tmp_path: Path, kind: str, text: str
+) -> None:
+    """A training lost the work of a pod on a held node, and the plan named it nowhere."""
+    nodes = [plugin_node(f"gpu-{number}") for number in range(3)]
+    nodes[1]["spec"] = {"unschedulable": True}
+    pods = pods_of(kind, "a", {GPU: "1"}, ["gpu-0", "gpu-1"])
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *pods])
+
+    note = f"{ELSEWHERE}{kind}/team/a {text.format('team/a-1 on gpu-1 (no wave)')}"
+    assert [note] == elsewhere(plan)
+    assert note in (tmp_path / "plan" / "README.md").read_text()
+
+
+def test_pods_that_lose_work_with_others_are_named_with_their_later_wave(tmp_path: Path) -> None:
+    """Those of an earlier wave have ended by then, or have begun anew."""
+    nodes = [plugin_node(f"gpu-{number}") for number in range(3)]
+    pods = pods_of("PyTorchJob", "a", {GPU: "1"}, ["gpu-0", "gpu-1"])
+    jobs = [*job_of_set("a-0", "gpu-0"), *job_of_set("a-1", "gpu-1")]
+
+    for objects, name in ((pods, "PyTorchJob/team/a"), (jobs, "JobSet/team/a")):
+        plan = planned(tmp_path, [*nodes, namespace("team"), *objects], "--wave-nodes", 1)
+
+        (later,) = [number for number, (names, _) in enumerate(waves(plan)) if "gpu-1" in names]
+        pod = f"team/a-1{'-0' if objects is jobs else ''} on gpu-1 (wave {later + 1})"
+        assert [
+            f"{ELSEWHERE}{name} may lose the work of those on other nodes, too: {pod}{LET_IT_END}"
+        ] == elsewhere(plan)
+
+
+def test_another_group_of_a_leader_worker_set_loses_nothing(tmp_path: Path) -> None:
+    nodes = [plugin_node(f"gpu-{number}") for number in range(3)]
+    nodes[1]["spec"] = {"unschedulable": True}
+    owner, *pods = workload("lws", {GPU: "1"}, ["gpu-0", "gpu-1", "gpu-1"], kind="StatefulSet")
+    for pod, group in zip(pods, "001", strict=True):
+        pod["metadata"]["labels"] = {
+            "app": "lws",
+            "leaderworkerset.sigs.k8s.io/name": "lws",
+            "leaderworkerset.sigs.k8s.io/group-index": group,
+        }
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), owner, *pods])
+
+    text = "LeaderWorkerSet/team/lws (group 0) may start those on other nodes anew, too"
+    assert [f"{ELSEWHERE}{text}: team/lws-1 on gpu-1 (no wave)"] == elsewhere(plan)
 
 
 def test_a_pod_of_a_leader_worker_set_is_known_by_its_label(tmp_path: Path) -> None:

@@ -774,7 +774,8 @@ def test_a_group_of_jobs_may_fail_as_well(tmp_path: Path) -> None:
 
     (_, checks) = before(tmp_path, objects)
 
-    assert "its JobSet may fail or start its other pods anew, too" in checks[0]
+    assert "its JobSet may start its other pods anew, too, and their work with them" in checks[0]
+    assert checks[0].endswith("the Job fails with it; its JobSet may fail, too")
 
 
 BARE: Final = "team own-0\nteam web-0 ReplicaSet/web\nteam odd-0 a b/c\nhub lab-0\n"

@@ -241,10 +241,11 @@ def _work(
         losing.append(
             "no other node that reaches its PersistentVolume takes it and has devices for it, so it waits until this one is back"
         )
-    group = group_of(pod, namespace, owners.ray_creators)
+    group = group_of(pod, namespace, owners.ray_creators, job)
     ending = group.ending if group is not None else None
     if group is not None:
-        (losing if ending is Ending.EVICTED else waiting).append(group.loss)
+        is_evicted = ending is Ending.EVICTED or policy == "Ignore"
+        (losing if is_evicted else waiting).append(group.loss)
     if not waiting and not losing:
         return None
     backoff_limit = mapping_at(job, "spec").get("backoffLimit", _DEFAULT_BACKOFF_LIMIT)
@@ -264,7 +265,7 @@ def _work(
         annotations=tuple(refusals),
         in_group=ending is Ending.ASKS,
         hub_server=in_hub,
-        shares_work=group is not None,
+        group=group.workload if group is not None else "",
     )
 
 
@@ -319,14 +320,16 @@ def _with_job(
         fails, text = True, ""
     ending = dict(sorted(running.items())) if fails else {}
     ending.pop(work.pod, None)
-    group, _ = _controller(job)
+    creator, _ = _controller(job)
     texts = [_failing_text(ending) if fails else text]
-    if fails and group:
-        texts.append(f"its {group} may fail or start its other pods anew, too")
+    if fails and creator:
+        # The reason of its group says the rest.
+        anew = "" if work.group else " or start its other pods anew"
+        texts.append(f"its {creator} may fail{anew}, too")
     return msgspec.structs.replace(
         work,
         reasons=(*work.reasons, *texts),
-        shares_work=work.shares_work or bool(ending),
+        group=work.group or (work.owner if ending else ""),
         fails_job=fails,
         ending=ending,
     )

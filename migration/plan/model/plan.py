@@ -186,7 +186,8 @@ class PlannedWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         annotations: The keys of its annotations that ask not to evict it.
         in_group: Its owner has work in several pods, and creates none of that again, as a RayCluster.
         hub_server: It is the server of a user of JupyterHub.
-        shares_work: The other pods of its owner lose work with it, so that their nodes come together.
+        group: The workload, as `Kind/namespace/name`, whose other pods lose work with it, so that their nodes come together;
+            empty without one.
         fails_job: Its Job fails when it is evicted.
         followed: Its Job creates another pod when it has ended.
         ending: The other pods of its Job, as `Pod/namespace/name`, that end then, to their nodes.
@@ -205,7 +206,7 @@ class PlannedWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     annotations: tuple[str, ...] = ()
     in_group: bool = False
     hub_server: bool = False
-    shares_work: bool = False
+    group: str = ""
     fails_job: bool = False
     followed: bool = False
     ending: Mapping[str, str] = {}

@@ -78,6 +78,7 @@ from migration.plan.notes.evicted import opted_in_workloads, with_evicted
 from migration.plan.notes.free_by_kind import node_kinds, with_free_by_kind
 from migration.plan.notes.hubs import with_hubs
 from migration.plan.notes.quota_notes import with_device_quota_notes, with_quota_sums
+from migration.plan.notes.shared_work import with_shared_work
 from migration.plan.notes.smaller_cards import SmallerCardNotes
 from migration.plan.notes.strays import with_strays
 from migration.plan.notes.stuck_drains import with_stuck_drains
@@ -379,6 +380,7 @@ def _complete_wave(
         earlier=waves[: wave.wave - 1],
         others=details.others,
     )
+    wave = with_shared_work(wave, waves, prepared.work)
     wave = with_starting(wave, details, groups)
     wave = with_kept_keys(wave, cluster.workloads, prepared.ending.keys())
     return with_strays(

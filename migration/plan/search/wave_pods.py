@@ -38,7 +38,7 @@ def with_work(
                 keys.get(_name(item)),
                 item.never_ends,
                 item.since,
-                item.owner if item.shares_work else "",
+                item.group,
             )
             for item in work
             if item.waits
