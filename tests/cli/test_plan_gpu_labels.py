@@ -256,7 +256,7 @@ def test_the_checks_before_a_wave_name_switched_nodes_and_a_halt(tmp_path: Path)
 def test_the_checks_after_a_wave_name_switched_nodes_and_a_halt(
     tmp_path: Path, wave: int, released: Sequence[int], halt: str
 ) -> None:
-    """Nothing named the nodes of the last wave, after which no other one begins."""
+    """Nothing named the nodes of the last wave."""
     nodes = labelled_nodes(6)
     plan = planned(tmp_path, [*nodes, PLUGIN], "--wave-nodes", 2)
     switched = [node["name"] for entry in plan["waves"][:wave] for node in entry["nodes"]]

@@ -63,7 +63,7 @@ LATE: Final = workload("late", SHARE, ["hami-1"], namespace="large")
 def test_a_pod_that_ran_when_the_plan_was_made_needs_devices(
     tmp_path: Path, before: Objects, *, stops: bool
 ) -> None:
-    """What waits was left out of the count, so a wave began though the plan had counted on its devices."""
+    """It was left out of the count, and a wave began though the plan had counted on its devices."""
     plan = planned(tmp_path, cluster(*before), *FLAGS)
     assert ["hami-2"] == names(plan["waves"][0])
 
@@ -123,7 +123,7 @@ def test_as_many_pods_as_ran_are_counted(tmp_path: Path) -> None:
 
 
 def test_pods_that_come_with_work_or_with_nodes_are_not_counted(tmp_path: Path) -> None:
-    """The next pod of a Job may wait for the devices of the last one, which others have by then."""
+    """The next pod of a Job may wait for devices that others have by then."""
     job = running_job("train", SHARE, ["hami-0"])
     probe = workload("probe", SHARE, ["hami-0"], kind="DaemonSet")
     idle = workload("idle", SHARE, [])

@@ -100,7 +100,7 @@ def test_a_drain_that_ends_is_not_named(
 
 
 def test_pods_count_on_the_node_that_an_earlier_wave_brings_them_to(tmp_path: Path) -> None:
-    """Both go to hami-0 first, which is the only one with their label then."""
+    """Both go to hami-0 first, the only one with their label then."""
     limits = budget(app="logs", maxUnavailable=1)
     objects = cluster(*logs(nodeSelector={"gpu": "on"}), limits, free_cpu="9")
 

@@ -72,9 +72,9 @@ def check_unplanned(
 
 
 def _is_known_native(plan: Plan, workload: AssessedWorkload) -> bool:
-    """Return True for a workload that a plan saw, whose pods its controller creates again, and Kubernetes serves on any side.
+    """Return True for a native workload that a plan saw, and that creates its evicted pods again.
 
-    No wave of the plan has it where it had no pods then, or none on a node of a wave.
+    Kubernetes serves these on either side. No wave of the plan has it where it had no pods then, or none on a node of a wave.
     """
     reference = workload.key.reference
     return (
