@@ -314,8 +314,8 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def nodes_sharing_work(self, name: str) -> frozenset[str]:
         """Return the other nodes that wait for pods of the same trainings or Jobs as a node."""
-        groups = {item.owner for item in self.work if item.shares_work and item.node == name}
-        waiting = {item.node for item in self.work if item.waits and item.owner in groups}
+        groups = {item.group for item in self.work if item.group and item.node == name}
+        waiting = {item.node for item in self.work if item.waits and item.group in groups}
         return frozenset(waiting - {name})
 
 

@@ -244,9 +244,7 @@ class Planner:
         begin = self._begin(self._labelled(stage, nodes), (), ())
         awaited = awaited_pods(begin, scheduled, self._live.nodes)
         obstacle = search.check_wave(begin, frozenset(n.name for n in nodes), parts, awaited)
-        if obstacle is None:
-            return None
-        return Misfit(obstacle.reason, by_workload(awaited))
+        return None if obstacle is None else Misfit(obstacle.reason, by_workload(awaited))
 
     def usable_later(self, stage: Stage, nodes: Iterable[PlannedNode]) -> UsableNodes:
         """Return the nodes that workloads may use, once some nodes are switched."""

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
+from operator import contains
 from typing import Any, Final
 
 import msgspec
@@ -288,9 +290,8 @@ async def test_many_slow_claims_of_a_namespace_are_left_to_its_turn(server: Fake
     async with controlled(server, engine=engine) as (feed, _):
         for number in range(5):
             server.put(RESOURCE_CLAIMS, claim_document(f"quick-{number}"))
-            await until(
-                lambda n=number: ("default", f"quick-{n}") in feed.usage.book.ledger.entries
-            )
+            key = ("default", f"quick-{number}")
+            await until(partial(contains, feed.usage.book.ledger.entries, key))
         attempts = engine.attempts
 
         engine.may_answer.set()
