@@ -64,8 +64,8 @@ NOT_EVALUATED: Final = Explanation(
     kind=Reason.BUDGET_EXHAUSTED,
 )
 MAX_ROUND_S: Final = 5.0
-"""After so long a round ends, once it has evaluated as many pods of each namespace: pods that came meanwhile are in
-the next one, and need not wait for all of a namespace with thousands."""
+"""The time after which a round ends, once it has evaluated as many pods of each namespace: those that came meanwhile
+need not wait for all of a namespace with thousands."""
 ALL_PODS: Final = "pods"
 """The one key of the queue: pods that are equal are evaluated together."""
 RESET_BACKOFF: Final = Backoff(initial_s=1.0, max_s=60.0)

@@ -199,7 +199,7 @@ class QuotaGateController:
         return min(later, default=None)
 
     def _carry_out(self, decisions: Decisions) -> None:
-        """Have the gates of pods removed, and tell the others what they wait for."""
+        """Queue the removals of gates, and record events about the pods that wait."""
         for key in decisions.let_through:
             self._removals.queue.add(key)
         for waiting in decisions.waiting:

@@ -248,7 +248,7 @@ class TemplateController:
         return None
 
     async def _apply_actions(self, key: Key, pod: TranslatedPod, annotation: str) -> float | None:
-        """Do what is to be done for a signed pod, or a part of it; return when to come back for the rest."""
+        """Apply the actions for a signed pod, a few at a time; return the delay until the rest."""
         writes = 0
         for action in plan_actions(
             key,

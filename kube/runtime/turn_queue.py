@@ -1,4 +1,4 @@
-"""A queue in which namespaces take turns, so that one with many items delays no other's."""
+"""A queue with turns for namespaces, so that one with many items delays no other's."""
 
 import asyncio
 from collections import deque
@@ -24,9 +24,9 @@ class TurnQueue(asyncio.Queue[T]):
         super().__init__(max_size)
 
     def put_or_displace(self, item: T) -> T | None:
-        """Add an item; return the one that has to go if the queue is full, which may be this one.
+        """Add an item; return the dropped one if the queue is full, perhaps this one.
 
-        It is the last item of the namespace that has most of them, also with this one.
+        It is the last item of the namespace that has most of them, this one included.
         """
         if not self.full():
             self.put_nowait(item)

@@ -46,7 +46,7 @@ class CountedClaim(NamedTuple):
 
     @property
     def is_estimated(self) -> bool:
-        """Return True if its charge is that of devices that it may get, which its author's expressions select."""
+        """Return True if it has no devices yet, so that its author's expressions decide about its charge."""
         return self.allocation is None and self.legacy_pod is None
 
     @property

@@ -47,8 +47,8 @@ MAX_STEPS: Final = 300_000
 more gets the words of its condition."""
 MAX_PAUSE_S: Final = 60.0
 MAX_ROUND_S: Final = 10.0
-"""After so long a round ends, once it has explained as many pods of each namespace: pods that came meanwhile are in
-the next one."""
+"""The time after which a round ends, once it has explained as many pods of each namespace: those that came meanwhile
+are in the next one."""
 RETRY_S: Final = 30.0
 """The delay after a bug."""
 MAX_PODS: Final = 16_384

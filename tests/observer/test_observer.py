@@ -229,7 +229,7 @@ async def test_a_pod_that_comes_later_does_not_wait_for_all_of_another_namespace
 
 
 def put_differing(server: FakeApiServer, namespace: str, counts: Iterable[int]) -> None:
-    """Store pods of which each needs another number of devices, all of them too many."""
+    """Store pods with different numbers of devices, all of them too many."""
     for count in counts:
         name = f"needs-{count}"
         request_ = claim(request(count=count), name=f"{name}-gpu", namespace=namespace)

@@ -41,7 +41,7 @@ ROUND_S: Final = 100.0
 
 @asynccontextmanager
 async def controlled(server: FakeApiServer) -> AsyncIterator[None]:
-    """Run a controller for which a decision about namespace `slow` takes long."""
+    """Run a controller with slow decisions about namespace `slow`, by its clock."""
     async with server.client() as client:
         informers, recorder = quick_informers(client), quick_recorder(client)
         feed = QuotaFeed(informers, Features(), backoff=FAST.backoff())

@@ -1,4 +1,4 @@
-"""The queue whose namespaces take turns: in order, within its size, and for those that wait."""
+"""The queue with turns for namespaces: in order, within its size, and for those that wait."""
 
 import asyncio
 
