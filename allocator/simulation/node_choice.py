@@ -133,7 +133,7 @@ class NodeChoice:
 
 
 def _first_of_classes(verdicts: Verdicts, strategy: Strategy) -> Iterator["_RankedNode"]:
-    """Yield the first node by name of each class with devices, whose nodes all have its rank."""
+    """Yield the first node by name of each class with devices; all nodes of a class have one rank."""
     for verdict, plan in _with_devices(verdicts):
         if (name := min(verdict.nodes, default=None)) is not None:
             yield _RankedNode(-_score(verdict, strategy), name, plan)

@@ -822,7 +822,7 @@ def test_a_node_whose_devices_no_plan_knows_is_named(tmp_path: Path) -> None:
 
 
 class _CountedObjects(list[SourceObject]):
-    """The objects of a cluster, which count the times that they are gone through."""
+    """The objects of a cluster, with the number of times that they are gone through."""
 
     rounds = 0
 

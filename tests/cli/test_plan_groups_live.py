@@ -1,4 +1,4 @@
-"""`drawbridge verify --before` of a live cluster reads what the plan goes by: the kinds that decide on the pods of a group."""
+"""The kinds that `drawbridge verify --before` reads of a live cluster: all that decide on the pods of a group."""
 
 import asyncio
 import json

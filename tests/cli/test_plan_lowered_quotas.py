@@ -25,7 +25,7 @@ def in_parts() -> Objects:
 
 
 def test_another_limit_in_the_place_of_a_line_is_noted_with_the_first_part(tmp_path: Path) -> None:
-    """The first part removes the line, and the note was one of the wave that opts in the rest, of which there is none."""
+    """The first part removes the line. The note was one of the wave that opts in the rest, and there is none."""
     quota = device_quota({"name": GPU}, budget="PerNamespace")
     quota["spec"]["limits"][0]["max"] = "12"
 

@@ -58,7 +58,7 @@ def _check_started(workload: StoppedWorkload, view: ClusterView, offered: Collec
 
 
 def _has_device_key(source: SourceObject, offered: Collection[str]) -> bool:
-    """Return True if a pod requests devices by a resource name, whatever an administrator called that."""
+    """Return True if a pod requests devices by a resource name, a renamed one included."""
     pod = pod_of(source)
     keys = {key for _, own in containers(pod) for key in own.limits} if pod is not None else ()
     return any(key in offered or is_probable_device_key(key) for key in keys)
