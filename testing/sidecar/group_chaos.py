@@ -82,7 +82,6 @@ class Fault(StrEnum):
     DELETED_COUNTS = "deleted-counts"
     LOST_NODE = "lost-node"
     HASTY_GIVE_UP = "hasty-give-up"
-    LAST_ATTEMPT_ONLY = "last-attempt-only"
 
 
 class Running:
@@ -650,8 +649,6 @@ class GroupWorld(World[GroupProcess]):
 
     def _take_back_later(self, process: GroupProcess, take_back: TakeBack) -> None:
         before = process.take_backs.get(take_back.uid)
-        if self._planted is Fault.LAST_ATTEMPT_ONLY:
-            before = None
         process.take_backs[take_back.uid] = group_steps.joined(before, take_back)
 
     def _leave(self, process: GroupProcess, take_back: TakeBack, uids: Collection[str]) -> None:
