@@ -1,4 +1,4 @@
-"""Texts on work: the losses of workloads and pods, and what a person starts again after the last wave. Pure."""
+"""Texts on work: the losses of workloads and pods, and the workloads to start again after the last wave. Pure."""
 
 from collections.abc import Iterator
 

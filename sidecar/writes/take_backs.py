@@ -43,7 +43,7 @@ class TakeBacks:
             self.pending[pending.uid] = of_others
 
     def add(self, take_backs: Iterable[TakeBack]) -> None:
-        """Have claims taken back later, beside what is pending of other attempts."""
+        """Have claims taken back later, beside those of other attempts."""
         for take_back in take_backs:
             self.pending[take_back.uid] = joined(self.pending.get(take_back.uid), take_back)
 

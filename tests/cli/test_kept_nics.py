@@ -129,15 +129,17 @@ def test_a_node_of_such_names_alone_stays_by_the_name(
 
 
 @pytest.mark.parametrize(
-    ("name", "own", "pods"),
+    ("name", "own", "pods", "later"),
     [
-        pytest.param(RAIL, RAIL, RAIL, id="a name that the leaving plugin may offer"),
-        pytest.param("amd.com/gpu", "amd.com/gpu_part", "amd.com/gpu_part", id="one of AMD"),
-        pytest.param(RAIL, "aliyun", "aliyun.com/gpu-mem", id="shares of another system"),
+        pytest.param(RAIL, RAIL, RAIL, [], id="a name that the leaving plugin may offer"),
+        pytest.param("amd.com/gpu", "amd.com/gpu_part", "amd.com/gpu_part", [], id="one of AMD"),
+        pytest.param(
+            *(RAIL, "aliyun", "aliyun.com/gpu-mem", ["Node//gpu-2"]), id="shares of another system"
+        ),
     ],
 )
 def test_assess_says_what_plan_holds_for_a_kept_name(
-    tmp_path: Path, name: str, own: str, pods: str
+    tmp_path: Path, name: str, own: str, pods: str, later: list[str]
 ) -> None:
     """It had no blocker, and the next command held the nodes."""
     used = GPU if name == RAIL else name
@@ -150,11 +152,13 @@ def test_assess_says_what_plan_holds_for_a_kept_name(
         drawbridge("assess", "--snapshot", tmp_path / "cluster.yaml", *flags, "-o", "json").stdout
     )
 
-    (blocker,) = (entry for entry in answer["blockers"] if entry["code"] == "keptNameInUse")
-    assert ["Node//gpu-0", "Node//gpu-1"] == blocker["objects"]
+    blockers = [entry for entry in answer["blockers"] if entry["code"] == "keptNameInUse"]
+    nodes = [["Node//gpu-0", "Node//gpu-1"], *([later] if later else [])]
+    assert nodes == [blocker["objects"] for blocker in blockers]
     held = [entry for entry in plan["held"] if "which translation.keep leaves" in entry["reason"]]
     assert [
         {"object": place, "reason": blocker["message"], "fix": blocker["fix"]}
+        for blocker in blockers
         for place in blocker["objects"]
     ] == held
 

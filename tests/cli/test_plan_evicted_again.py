@@ -13,8 +13,8 @@ SENTENCE: Final = (
     "Evicted pods without claims may come to nodes of later waves, and are evicted there again.\n"
 )
 SENTENCE_ON_CORDONS: Final = (
-    "A script cordons nodes of its own wave only: one with pods that end by themselves at its turn, and the others together,\n"
-    "before the first of them is drained. "
+    "A script cordons nodes of its own wave only: one with pods that end by themselves at its turn, with those of the same\n"
+    "training, and the others together, before the first of them is drained. "
 )
 NATIVE: Final = [plugin_node("gpu-0"), plugin_node("gpu-1"), plugin_node("gpu-2")]
 

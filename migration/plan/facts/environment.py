@@ -121,7 +121,10 @@ def in_repository(plan: Plan, kind: str, namespace: str, name: str) -> bool:
     managers = plan.managed
     if not REVERTING.isdisjoint(managers.values()):
         return managers.get(f"{kind}/{namespace}/{name}") in REVERTING
-    return not (kind == "DeviceClass" and _is_installed(plan, CHART_CLASSES.get(name, name)))
+    # A name that a class has already is not its chart's.
+    is_mapped = any(mapping.device_class == name for mapping in plan.wide_mappings)
+    is_of_chart = not is_mapped and _is_installed(plan, CHART_CLASSES.get(name, name))
+    return not (kind == "DeviceClass" and is_of_chart)
 
 
 def _is_installed(plan: Plan, driver: str) -> bool:

@@ -1,4 +1,4 @@
-"""The notes on workloads that lose work with each of their pods, where some of these are on nodes outside a wave. Pure."""
+"""The notes on workloads with work in several pods, some of them on nodes outside a wave. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -15,7 +15,7 @@ _NAMES: Final = 8
 def with_shared_work(
     wave: Wave, waves: Sequence[Wave], work: Mapping[str, Sequence[PlannedWork]]
 ) -> Wave:
-    """Return a wave with a note on each workload whose other pods lose work with one that is evicted.
+    """Return a wave with a note on each workload with other pods that lose work with an evicted one.
 
     Nodes of one training come together where that fits, and where no other reason holds some of them. Pods on nodes of
     earlier waves have ended by then, or have begun anew.

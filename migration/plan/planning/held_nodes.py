@@ -1,4 +1,4 @@
-"""The nodes of a plan that have no wave, whatever the other nodes do. Pure."""
+"""The nodes of a plan without a wave, for reasons of their own. Pure."""
 
 from collections.abc import Sequence
 

@@ -192,7 +192,7 @@ def test_what_an_earlier_attempt_took_is_taken_back_by_the_next() -> None:
 
 
 def test_what_is_left_of_attempts_is_joined() -> None:
-    """The second attempt at a shared claim took the place of the first, whose pod stayed in the claim for ever."""
+    """The second attempt at a shared claim took the place of the first, and a pod stayed in the claim for ever."""
     first, second = taken("x", "a", deallocate=False), taken("x", "b")
 
     assert joined(first, second) == taken("x", "a", "b")
