@@ -27,7 +27,7 @@ def with_shared_work(
     """
     numbers = {node.name: entry.wave for entry in waves for node in entry.nodes}
     own = {item.group: item for item in wave.work if item.group}
-    told = {pod for item in wave.work for pod in item.ending}
+    ending_pods = {pod for item in wave.work for pod in item.ending}
     others: dict[str, list[str]] = {}
     for node in sorted(work):
         number = numbers.get(node)
@@ -35,7 +35,7 @@ def with_shared_work(
             continue
         when = "no wave" if number is None else f"wave {number}"
         for item in work[node]:
-            if item.group in own and item.pod not in told:
+            if item.group in own and item.pod not in ending_pods:
                 name = f"{item.pod.partition('/')[2]} on {node} ({when})"
                 others.setdefault(item.group, []).append(name)
     notes = tuple(_notes(own, others))

@@ -32,7 +32,7 @@ def held_nodes(
         question: The question of the plan.
     """
     cluster, planned_nodes = prepared.cluster, [entry.node for entry in candidates]
-    held = [
+    without_wave = [
         *blocked,
         *held_by_pods(candidates, cluster, prepared.live_nodes, prepared.evidence),
         *held_by_daemon_sets(candidates),
@@ -42,9 +42,13 @@ def held_nodes(
         *held_kept_names(planned_nodes, cluster.names_in_use),
         *held_sliced(cluster.sliced),
     ]
-    held += held_by_names(cluster.chart_names, candidates, {entry.object for entry in held})
-    held += held_unused(
+    without_wave += held_by_names(
+        cluster.chart_names, candidates, {entry.object for entry in without_wave}
+    )
+    without_wave += held_unused(
         cluster.chart_names, gpu_nodes(prepared.objects, question.profiles), question.profiles
     )
-    held += held_by_roots(planned_nodes, prepared.objects, {entry.object for entry in held})
-    return held
+    without_wave += held_by_roots(
+        planned_nodes, prepared.objects, {entry.object for entry in without_wave}
+    )
+    return without_wave

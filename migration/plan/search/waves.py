@@ -219,9 +219,7 @@ class Planner:
             left=frozenset(entry.workload.key.reference for entry in left),
             details=tuple(
                 wave_details(
-                    moment,
-                    attempt,
-                    self._placer.device_counts(),
+                    *(moment, attempt, self._placer.device_counts()),
                     evicted_others(self._placer, moment, attempt),
                 )
                 for moment, attempt in useful.waves
