@@ -68,27 +68,26 @@ def _check_schedulable(node: PlannedNode, view: ClusterView) -> Check:
 
 
 def _check_opted_in(namespace: str, view: ClusterView) -> Check:
-    reference = f"Namespace//{namespace}"
-    document = view.find("Namespace", namespace)
-    if document is None:
-        return gone_check(reference, "namespaces", view, GONE)
-    value = text_map(document, "metadata", "labels").get(TRANSLATE_LABEL)
-    if value != "true":
-        return failed_check(reference, f"label {TRANSLATE_LABEL} is {value or 'missing'}, not true")
-    return ok_check(reference, "is opted in")
+    return _check_label(namespace, view, ("true",), "is opted in")
 
 
 def _check_selective(namespace: str, view: ClusterView) -> Check:
     """Check that pods with the label of their own are opted in; later waves opt in the whole namespace."""
+    values = (TRANSLATE_SELECTED, "true")
+    return _check_label(namespace, view, values, "is opted in, for pods with the label")
+
+
+def _check_label(namespace: str, view: ClusterView, values: Sequence[str], success: str) -> Check:
+    """Check that the label that opts a namespace in has one of some values; its wave sets the first."""
     reference = f"Namespace//{namespace}"
     document = view.find("Namespace", namespace)
     if document is None:
         return gone_check(reference, "namespaces", view, GONE)
     value = text_map(document, "metadata", "labels").get(TRANSLATE_LABEL)
-    if value not in {TRANSLATE_SELECTED, "true"}:
-        text = f"label {TRANSLATE_LABEL} is {value or 'missing'}, not {TRANSLATE_SELECTED}"
+    if value not in values:
+        text = f"label {TRANSLATE_LABEL} is {value or 'missing'}, not {values[0]}"
         return failed_check(reference, text)
-    return ok_check(reference, "is opted in, for pods with the label")
+    return ok_check(reference, success)
 
 
 def _check_workload(

@@ -1,6 +1,6 @@
 """Checks of the drain of a node: the pods and budgets that would stop it, and the work that it would end. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from findings.text import join_names
@@ -28,32 +28,25 @@ def check_drain(node: str, wave: Wave, view: ClusterView) -> Iterator[Check]:
     yield from _check_budgets(node, view)
     yield from _work_notes(node, view)
     servers = {work.pod for work in wave.work if work.hub_server}
-    bare = [
-        f"{pod.namespace}/{pod.name}"
-        for pod in view.evidence.bare_pods(node)
-        if f"Pod/{pod.namespace}/{pod.name}" not in servers
-    ]
-    if bare:
-        yield _bare_check(node, bare)
+    yield from _bare_checks(node, view, expected=servers)
 
 
 def check_bare_pods(plan: Plan, node: str, view: ClusterView) -> Iterator[Check]:
     """Yield a failed check for pods that a drain would stop at, without those that `switch.sh` asks about."""
     with_work = {work.pod for wave in plan.waves for work in wave.work}
+    yield from _bare_checks(node, view, expected=with_work)
+
+
+def _bare_checks(node: str, view: ClusterView, expected: Collection[str]) -> Iterator[Check]:
+    """Yield a failed check for pods without a controller on a node, but for expected ones, as `Pod/namespace/name`."""
     bare = [
         f"{pod.namespace}/{pod.name}"
         for pod in view.evidence.bare_pods(node)
-        if f"Pod/{pod.namespace}/{pod.name}" not in with_work
+        if f"Pod/{pod.namespace}/{pod.name}" not in expected
     ]
     if bare:
-        yield _bare_check(node, bare)
-
-
-def _bare_check(node: str, bare: Sequence[str]) -> Check:
-    return failed_check(
-        f"Node//{node}",
-        f"nothing creates {join_names(bare)} again, and kubectl drain stops at such pods",
-    )
+        text = f"nothing creates {join_names(bare)} again, and kubectl drain stops at such pods"
+        yield failed_check(f"Node//{node}", text)
 
 
 def _check_budgets(node: str, view: ClusterView) -> Iterator[Check]:
