@@ -37,6 +37,10 @@ _OTHERS: Final = (
     "claims of pods with other keys count, too, once they have claims of class {names}, and the line does not count them: raise the "
     "limit by what they need"
 )
+_ROOM: Final = (
+    "limit {limit} has room for {room} devices of pods with other keys, which the line does not count, and pods with this key may "
+    "use it: {total}, where the line gives {amount}"
+)
 _NOT_COUNTED: Final = (
     "Kubernetes counts no extended resource under limits., and HAMi's scheduler its memory and cores alone, so nothing limits such "
     "pods by this line today"
@@ -155,8 +159,17 @@ def _shared(parts: Iterable[tuple[LimitOfLines, MeasuredLine]]) -> Iterator[Line
 
 
 def _with_others(parts: Sequence[tuple[LimitOfLines, MeasuredLine]]) -> Iterator[LineChange]:
-    """Yield the difference of a line by claims of pods with other keys."""
+    """Yield the differences of a line by claims of pods with other keys, and by the room for them."""
     entries = [entry for _, entry in parts]
+    for limit, entry in parts:
+        if entry.beside:
+            text = _ROOM.format(
+                limit=limit.name,
+                room=format_count(Quantity(entry.beside)),
+                total=format_count(limit.amount),
+                amount=format_count(entry.own_amount),
+            )
+            yield LineChange(line=entry.line.name, text=text, allows_more=True)
     names = [
         entry.measure.device_class for entry in entries if entry.measure and entry.counts_others
     ]

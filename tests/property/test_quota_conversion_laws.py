@@ -143,6 +143,12 @@ def _limits_allow(conversion: QuotaConversion, pods: Sequence[Pod]) -> bool:
     keys=[{GPU: "2"}, {GPU: "2"}],
 )
 @example(
+    hard={"volcano.sh/vgpu-number": "2"},
+    used=NamespaceUse(((frozenset({GPU}), DeviceUse(now={HAMI: 1})),)),
+    absent=frozenset(),
+    keys=[PODS[8], PODS[8]],
+)
+@example(
     hard={"nvidia.com/gpumem": "20000", "koordinator.sh/gpu-memory": "20Gi"},
     used=None,
     absent=frozenset(),
