@@ -219,14 +219,15 @@ class Endpoint:
         now_s = asyncio.get_running_loop().time()
         request[DEADLINE_S] = now_s + within_s
         until_s = now_s + min(PLACE_WAIT_S, within_s)
-        size = self._counted_size(request)
+        length = request.content_length
+        size = self._counted_size(length)
         if not self._is_allowed(request):
             response = _rejection(
                 web.HTTPForbidden(text="the client certificate is not of an allowed client")
             )
-        elif (request.content_length or 0) > self._settings.max_body_bytes:
+        elif length is not None and length > self._settings.max_body_bytes:
             response = self._too_large()
-        elif not await self._places_of_bytes.take(size, until_s=until_s):
+        elif size and not await self._places_of_bytes.take(size, until_s=until_s):
             response = self._shed()
         else:
             self._connections.header_received(request.protocol)
@@ -241,8 +242,9 @@ class Endpoint:
             except (ConnectionError, web.RequestPayloadError):
                 response = _rejection(web.HTTPBadRequest(text="the body is incomplete"))
             finally:
-                self._places_of_bytes.leave(size)
-                drop_large_review(request)
+                if size:
+                    self._places_of_bytes.leave(size)
+                    drop_large_review(request)
         if self._is_last(request):
             response.force_close()
         is_valid = response.status == HTTPStatus.OK
@@ -282,13 +284,16 @@ class Endpoint:
         certificate = request.get_extra_info("peercert") or {}
         return not self._client_names.isdisjoint(peer_names(certificate))
 
-    def _counted_size(self, request: web.BaseRequest) -> int:
+    def _counted_size(self, length: int | None) -> int:
         """Return the bytes of a body that count: those that may be read, none of a small review.
 
         All small reviews together are less than one large one, so none of them waits for these.
+
+        Args:
+            length: The announced bytes; None for a body in chunks.
         """
         max_bytes = self._settings.max_body_bytes
-        size = max_bytes if request.content_length is None else request.content_length
+        size = max_bytes if length is None else length
         return 0 if size <= LARGE_BODY else min(size, max_bytes)
 
     def _shed(self) -> web.Response:

@@ -230,7 +230,7 @@ class PodReviewHandler:
                 signing,
                 cache,
             )
-            if review.document is not None and review.old is None:
+            if not answer.allowed and review.document is not None and review.old is None:
                 settle = partial(
                     settle_pod,
                     answer,

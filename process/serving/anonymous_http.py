@@ -82,8 +82,11 @@ class AnonymousProtocol(web.RequestHandler):
                 return
             piece = data[begin : begin + PIECE]
             super().data_received(piece)
-            self._forget_malformed()
-            self._bound_framing(len(piece))
+            new_count = self._request_count - self._parsed_requests
+            if new_count:
+                self._forget_malformed()
+            if new_count or piece:  # aiohttp itself calls without data after each body.
+                self._bound_framing(len(piece), new_count)
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -132,19 +135,23 @@ class AnonymousProtocol(web.RequestHandler):
         wordless = BaseException.__new__(type(fault.exc))
         self._messages[-1] = (_ErrInfo(status=fault.status, exc=wordless, message=""), body)
 
-    def _bound_framing(self, size: int) -> None:
+    def _bound_framing(self, size: int, new_count: int) -> None:
         """Count received bytes; too many beside bodies are not HTTP.
 
         Requests that wait behind one without an answer share the bound.
+
+        Args:
+            size: The bytes that were parsed.
+            new_count: The number of requests that began in them.
         """
-        new_count = self._request_count - self._parsed_requests
-        bodies = [body for _, body in list(self._messages)[-new_count:]] if new_count else []
         self._parsed_requests = self._request_count
-        if new_count and new_count >= len(self._messages):
-            self._received_bytes, self._bodies = 0, bodies
-        else:
-            self._received_bytes += size
-            self._bodies += bodies
+        if new_count >= len(self._messages) > 0:  # None was waiting.
+            self._received_bytes = 0
+            self._bodies = [body for _, body in self._messages]
+            return
+        self._received_bytes += size
+        if new_count:
+            self._bodies += [body for _, body in list(self._messages)[-new_count:]]
         body_bytes = sum(body.total_bytes for body in self._bodies)
         max_bytes = MAX_FRAMING_BYTES + body_bytes // BODY_PER_FRAMING
         is_paused = self._reading_paused or self._buffer_paused  # Nothing is parsed of what comes.
