@@ -221,10 +221,11 @@ class Observer:
         names_by_key: dict[bytes, list[Name]] = {}
         for name, projection in projections.items():
             names_by_key.setdefault(projection.key, []).append(name)
+        ends_s = self._clock() + MAX_ROUND_S  # What comes before may take as long, in each round.
         for key, names in interleave(
             names_by_key.items(),
             lambda group: group[1][0][0],
-            is_over=lambda: self._clock() - began > MAX_ROUND_S,
+            is_over=lambda: self._clock() > ends_s,
         ):
             is_new = any(map(self.history.is_new, names))
             waiting = {name: pod for name in names if (pod := self.history.pod(name)) is not None}

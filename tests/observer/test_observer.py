@@ -23,6 +23,7 @@ from kube.api.urls import (
     RESOURCE_SLICES,
 )
 from kube.names import SCHEDULER_NAME
+from observer.device_states import DeviceState
 from observer.metrics import ObserverMetrics
 from observer.observer import MAX_ROUND_S, Observer
 from observer.settings import ObserverSettings
@@ -226,6 +227,28 @@ async def test_a_pod_that_comes_later_does_not_wait_for_all_of_another_namespace
         if call.method == "POST" and call.path.endswith("/events")
     ]
     assert "other" in namespaces[:8]
+
+
+async def test_a_round_that_prepares_for_long_still_explains_many_pods(
+    server: FakeApiServer,
+) -> None:
+    """Reading thousands of pods took longer than a round may, so each round explained one of them."""
+    put_differing(server, "default", range(2, 12))
+    now, explained = [0.0], list[int]()
+
+    class SlowPreparation(ObserverMetrics):
+        def show_devices(self, counts: Mapping[tuple[str, DeviceState], int]) -> None:
+            super().show_devices(counts)
+            now[0] += 2 * MAX_ROUND_S
+
+        def show(self, pending: int, blocked_counts: Mapping[str, int]) -> None:
+            super().show(pending, blocked_counts)
+            explained.append(max(blocked_counts.values(), default=0))
+
+    async with observing(server, metrics=SlowPreparation, clock=lambda: now[0]):
+        await until(lambda: any(explained))
+
+    assert next(filter(None, explained)) == 10
 
 
 def put_differing(server: FakeApiServer, namespace: str, counts: Iterable[int]) -> None:
