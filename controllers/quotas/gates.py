@@ -39,7 +39,7 @@ from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, NewEventRecorder
 from kube.runtime.informers import Subscription
 from process.fairness.turns import Rests
-from quotas.gates.admission_order import Decisions, decide
+from quotas.gates.admission_order import Decisions, decide, unknown_accounts
 from quotas.gates.counted_objects import is_gated
 from quotas.gates.tenants import waiting_by_tenant
 from quotas.gates.usage import Key
@@ -171,6 +171,8 @@ class QuotaGateController:
         if unconfirmed:
             self._confirmations.queue.add("")
         withheld = self._owners.withheld(usage.book.tenants.drivers)
+        # Outstanding claims are looked at once, and not for each tenant: users choose the number of both.
+        unknown = unknown_accounts(usage)
         now_s, longest_s = self._now().timestamp(), 0.0
         later: list[float] = []
         for tenant, keys in waiting_by_tenant(usage).items():
@@ -183,6 +185,7 @@ class QuotaGateController:
                 withheld,
                 now_s,
                 waiting_pods=keys,
+                unknown=unknown,
                 is_held=is_held,
                 unconfirmed=unconfirmed,
             )

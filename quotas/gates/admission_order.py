@@ -133,6 +133,7 @@ def decide(
     now_s: float,
     *,
     waiting_pods: Sequence[Key] | None = None,
+    unknown: Collection[Account] | None = None,
     is_held: bool = True,
     unconfirmed: Container[str] = (),
 ) -> Decisions:
@@ -142,6 +143,7 @@ def decide(
         withheld: The drivers about whose claims another decides, with the reason for people.
         now_s: Seconds since 1970.
         waiting_pods: The pods to decide about, all that share a limit or none of these; None for all pods that wait.
+        unknown: The accounts of `unknown_accounts` when the round began; None if this is the whole round.
         is_held: False if nothing holds pods back any more, so that none has to wait.
         unconfirmed: Namespaces in which pods wait although no quota limits them, as far as is known.
     """
@@ -149,7 +151,7 @@ def decide(
     waiting: list[Waiting] = []
     later: list[float] = []
     saved: set[Account] = set()
-    unknown = _unknown_accounts(usage)
+    unknown = unknown_accounts(usage) if unknown is None else unknown
     for unit in units(usage, now_s, waiting_pods):
         pods, obstacle = (
             _passing(usage, unit, withheld, unknown, saved) if is_held else (unit.pods, None)
@@ -293,7 +295,7 @@ def obstacle_of(
         now_s: The same time as in `decide`.
     """
     unit = next(unit for unit in units(usage, now_s) if key in unit.pods)
-    return _passing(usage, unit, withheld, _unknown_accounts(usage), ())[1]
+    return _passing(usage, unit, withheld, unknown_accounts(usage), ())[1]
 
 
 def _to_save(waiting: Waiting) -> set[Account]:
@@ -474,8 +476,8 @@ def _breaches(
             yield breach
 
 
-def _unknown_accounts(usage: QuotaUsage) -> frozenset[Account]:
-    """Return the accounts with unknown usage, since charges of claims are outstanding."""
+def unknown_accounts(usage: QuotaUsage) -> frozenset[Account]:
+    """Return the accounts with unknown usage, since charges of claims are outstanding: a look at all of these."""
     namespaces = {
         claim.namespace
         for key in usage.book.outstanding

@@ -24,7 +24,10 @@ from kube.api.urls import (
 )
 from kube.names import NAMESPACE, QUOTA_GATE
 from process.model.durations import PositiveDuration
+from quotas.gates.admission_order import unknown_accounts
+from quotas.gates.tenants import waiting_by_tenant
 from testing.allocation.builders import claim, classes, device, request, slice_of
+from testing.counting import counted_calls
 from testing.device_quotas import device_limit, quota
 from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
@@ -90,19 +93,24 @@ def is_free(server: FakeApiServer, namespace: str, name: str) -> bool:
     return not stored["spec"]["schedulingGates"]
 
 
+def put_tenants(server: FakeApiServer, *namespaces: str) -> None:
+    """Put namespaces, each with a quota of its own and a pod that waits."""
+    for namespace in namespaces:
+        server.put(NAMESPACES, {"metadata": {"name": namespace, "labels": {"t": namespace}}})
+        of_tenant = quota(device_limit(4), name=namespace, labels={"t": namespace})
+        server.put(DEVICE_QUOTAS, document(of_tenant))
+    for device_class in classes().values():
+        server.put(DEVICE_CLASSES, document(device_class))
+    server.put(RESOURCE_SLICES, document(slice_of(*map(device, "abcdefgh"))))
+    for policy in gate_documents():
+        server.put(RESOURCES[policy["kind"]], policy)
+    for namespace in namespaces:
+        put_pod(server, namespace, "first")
+
+
 async def test_a_tenant_whose_round_takes_long_rests_alone() -> None:
     async with FakeApiServer() as server:
-        for namespace in ("quick", "slow"):
-            server.put(NAMESPACES, {"metadata": {"name": namespace, "labels": {"t": namespace}}})
-            of_tenant = quota(device_limit(4), name=namespace, labels={"t": namespace})
-            server.put(DEVICE_QUOTAS, document(of_tenant))
-        for device_class in classes().values():
-            server.put(DEVICE_CLASSES, document(device_class))
-        server.put(RESOURCE_SLICES, document(slice_of(*map(device, "abcdefgh"))))
-        for policy in gate_documents():
-            server.put(RESOURCES[policy["kind"]], policy)
-        for namespace in ("quick", "slow"):
-            put_pod(server, namespace, "first")
+        put_tenants(server, "quick", "slow")
 
         async with controlled(server):
             await until(
@@ -114,3 +122,15 @@ async def test_a_tenant_whose_round_takes_long_rests_alone() -> None:
             await asyncio.sleep(0.1)
 
             assert not is_free(server, "slow", "second")
+
+
+async def test_a_round_looks_at_outstanding_claims_once_for_all_tenants() -> None:
+    """With many tenants, and many claims with selectors to evaluate, it looked at each claim for each tenant."""
+    tenants = [f"team-{number}" for number in range(8)]
+    async with FakeApiServer() as server:
+        put_tenants(server, *tenants)
+        with counted_calls() as calls:
+            async with controlled(server):
+                await until(lambda: all(is_free(server, name, "first") for name in tenants))
+
+    assert 0 < calls[unknown_accounts.__code__] <= calls[waiting_by_tenant.__code__]
