@@ -226,6 +226,35 @@ def test_pods_that_came_while_others_were_waited_for_are_not_drained(tmp_path: P
     assert "nothing creates team/own-0 again" in checks["Node//gpu-0"][1]
 
 
+def lone(pod: Mapping[str, Any], **metadata: Any) -> dict[str, Any]:
+    """Return a pod without its controller."""
+    rest = {key: value for key, value in pod["metadata"].items() if key != "ownerReferences"}
+    return {**pod, "metadata": {**rest, **metadata}}
+
+
+def test_a_server_that_came_since_and_that_a_person_has_evicted_stops_no_drain(
+    tmp_path: Path,
+) -> None:
+    """`switch.sh` had asked about it by then, and said that its drain would end pods that the plan does not have."""
+    (_, pod) = workload("lab", WHOLE, ["gpu-0"], restartPolicy="Always")
+    server = lone(pod, labels={"component": "singleuser-server"})
+
+    checks = checks_of_node(tmp_path, cluster(), cluster(server))
+
+    assert {"Node//gpu-0": ("ok", "the plan has all of its pods with devices")} == checks
+
+
+def test_a_planned_pod_that_nothing_asks_about_is_not_drained(tmp_path: Path) -> None:
+    """The plan has the loss of its emptyDir, and kubectl drain stopped at it with the node cordoned."""
+    (_, pod) = workload("own", WHOLE, ["gpu-0"], volumes=[{"name": "work", "emptyDir": {}}])
+    objects = cluster(lone(pod))
+
+    checks = checks_of_node(tmp_path, objects, objects)
+
+    assert ["Node//gpu-0"] == [*checks]
+    assert "nothing creates team/own-0 again" in checks["Node//gpu-0"][1]
+
+
 def test_a_node_of_another_wave_is_no_question(tmp_path: Path) -> None:
     checks = checks_of_node(tmp_path, cluster(), cluster(), "gpu-9")
 
