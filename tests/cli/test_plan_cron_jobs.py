@@ -351,3 +351,25 @@ def test_a_cron_job_that_keeps_its_keys_needs_only_nodes_that_its_template_selec
 
     assert {"Node//gpu-0", "Node//gpu-1", "Node//gpu-4"} == held_objects(plan).keys()
     assert ["gpu-2", "gpu-3"] == sorted(name for names, _ in waves(plan) for name in names)
+
+
+def test_many_jobs_that_go_on_are_one_note_of_a_wave(tmp_path: Path) -> None:
+    """A sentence for each Job on each wave made the scripts of a large cluster as long as Jobs times waves."""
+    other = workload("web", {GPU: "1"}, ["gpu-1"])
+    other[1]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    objects = [plugin_node("gpu-0", 16), plugin_node("gpu-1", 16), namespace("team"), *other]
+    for number in range(12):
+        owner, pod = sweep({GPU: "1"}, ["gpu-0"], completions=24, backoffLimit=0 if number else 9)
+        name = f"sweep-{number:02}"
+        owner["metadata"]["name"] = pod["metadata"]["ownerReferences"][0]["name"] = name
+        pod["metadata"]["name"] = f"{name}-0"
+        objects += [owner, pod]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    last = plan["waves"][-1]
+    named = [text for text in last["notes"] if text.startswith("Job/team/sweep-")]
+    assert 2 == len(named), last["notes"]
+    assert GOES_ON.replace("sweep", "sweep-00") == named[0]
+    assert "Job/team/sweep-08 and 3 more create other pods when their pods end" in named[1]
+    assert named[1].endswith(", and one that is evicted fails its Job")

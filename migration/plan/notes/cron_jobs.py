@@ -2,12 +2,12 @@
 
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from answers.model.views import decode_view
-from findings.text import printable
+from findings.text import join_names, printable
 from kube.api.core import Pod
 from kube.api.workloads import pod_path, resolve_path
 from migration.assessment.assessed_cluster import AssessedCluster
@@ -24,6 +24,15 @@ _MAX_SCHEDULE: Final = 64
 _ONE_RUN: Final = frozenset({"Forbid", "Replace"})
 """Values of concurrencyPolicy that leave a run out where another one has not ended."""
 _PATCH: Final = '--patch={"spec":{"suspend":true}}'
+_NAMES: Final = 8
+"""The most Jobs that a note names."""
+
+
+class _Job(NamedTuple):
+    """A Job that creates other pods, as `Kind/namespace/name`; it fails when one is evicted, or survives that."""
+
+    name: str
+    fails: bool
 
 
 def with_cron_jobs(
@@ -50,6 +59,7 @@ def with_cron_jobs(
         taken_back: The systems that take back changes of workloads.
     """
     notes: dict[int, list[str]] = {}
+    jobs_of_wave: dict[int, list[_Job]] = {}
     eligible = EligibleNodes(cluster)
     followed = {item.pod: item for items in work.values() for item in items if item.followed}
     for workload in cluster.workloads:
@@ -60,10 +70,10 @@ def with_cron_jobs(
             continue
         nodes = _next_nodes(workload, group, eligible, usable)
         run_nodes = nodes | _own_nodes(group)
-        for pods in jobs.values():
-            own = {item.node for item in pods}
-            for number in _touching(workload, nodes - own, waves):
-                notes.setdefault(number, []).append(_job_note(pods))
+        for owner, pods in jobs.items():
+            job = _Job(owner, fails=any(item.fails_job for item in pods))
+            for number in _touching(workload, nodes.difference(item.node for item in pods), waves):
+                jobs_of_wave.setdefault(number, []).append(job)
         if schedule and (numbers := _touching(workload, run_nodes, waves)):
             remaining = _remaining(run_nodes, waves, numbers[-1])
             is_served = workload.outcome is Outcome.NATIVE or any(
@@ -78,7 +88,8 @@ def with_cron_jobs(
                 f"{_course(group, numbers[-1], taken_back, is_served=is_served)}"
             )
     for wave in waves:
-        yield replace(wave, notes=(*wave.notes, *notes.get(wave.wave, ())))
+        job_notes = _job_notes(jobs_of_wave.get(wave.wave, ()))
+        yield replace(wave, notes=(*wave.notes, *notes.get(wave.wave, ()), *job_notes))
 
 
 def _jobs(
@@ -98,15 +109,22 @@ def _jobs(
     return jobs
 
 
-def _job_note(pods: Sequence[PlannedWork]) -> str:
-    """Return the note on the next pods of a Job, from its pods of today."""
-    failing = (
-        ", and one that is evicted fails the Job" if any(item.fails_job for item in pods) else ""
-    )
-    return (
-        f"{pods[0].owner} creates other pods when its pods end, and these may run on nodes of this wave by then: switch.sh asks "
-        f"about them, or waits for their end (--job-timeout){failing}"
-    )
+def _job_notes(jobs: Collection[_Job]) -> Iterator[str]:
+    """Yield a note on the next pods of some Jobs, and one on those of Jobs that fail with an evicted pod.
+
+    A large cluster has hundreds of them, with pods on nodes of hundreds of waves.
+    """
+    for fails in (False, True):
+        names = [job.name for job in jobs if job.fails is fails]
+        own, them, verb = (
+            ("the", "its", "creates") if len(names) == 1 else ("its", "their", "create")
+        )
+        failing = f", and one that is evicted fails {own} Job" if fails else ""
+        if names:
+            yield (
+                f"{join_names(names, _NAMES)} {verb} other pods when {them} pods end, and these may run on nodes of this wave by then: "
+                f"switch.sh asks about them, or waits for their end (--job-timeout){failing}"
+            )
 
 
 def _next_nodes(
