@@ -50,7 +50,7 @@ from migration.plan.facts.environment import (
 from migration.plan.facts.kept_away import is_kept_away, is_remapped, kept_away, missing_labels
 from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.selecting import stranded_pods
-from migration.plan.facts.stuck_drains import stuck_drains
+from migration.plan.facts.stuck_drains import running_pods, stuck_drains
 from migration.plan.facts.work import Restart, read_restart
 from migration.plan.model.plan import Held, Plan, PlannedNode, Wave
 from translation.cluster.snapshot import WideMapping
@@ -153,7 +153,9 @@ def check_before(
         ]
         checks += [
             failed_check(f"Node//{entry.node}", entry.text)
-            for entry in stuck_drains(view.evidence, drained.unplaced_pods)
+            for entry in stuck_drains(
+                view.evidence, running_pods(view.evidence), drained.unplaced_pods
+            )
         ]
     return WaveAnswer(wave=wave.wave, checks=(*checks, *workload_checks))
 

@@ -34,8 +34,16 @@ class StuckDrain(NamedTuple):
         )
 
 
+def running_pods(evidence: Evidence) -> dict[str, RunningPod]:
+    """Return the pods with a node, as `Pod/namespace/name`."""
+    return {_reference(pod): pod for pods in evidence.pods.values() for pod in pods}
+
+
 def stuck_drains(
-    evidence: Evidence, unplaced: Iterable[str], places: Mapping[str, str] = {}
+    evidence: Evidence,
+    running: Mapping[str, RunningPod],
+    unplaced: Iterable[str],
+    places: Mapping[str, str] = {},
 ) -> Iterator[StuckDrain]:
     """Yield the drains that would not end for pods without devices.
 
@@ -43,15 +51,15 @@ def stuck_drains(
 
     Args:
         evidence: The pods and the budgets.
+        running: The pods, as `running_pods` gives them.
         unplaced: The pods without devices that find no other node, as `Pod/namespace/name`.
         places: Those of them that have moved since, each with its node by then.
     """
     names = frozenset(unplaced)
     by_node: dict[str, list[RunningPod]] = {}
-    for pods in evidence.pods.values():
-        for pod in pods:
-            if (reference := _reference(pod)) in names:
-                by_node.setdefault(places.get(reference, pod.node), []).append(pod)
+    for reference in sorted(names & running.keys()):
+        pod = running[reference]
+        by_node.setdefault(places.get(reference, pod.node), []).append(pod)
     for node, unplaced_pods in sorted(by_node.items()):
         pinned = [
             pod

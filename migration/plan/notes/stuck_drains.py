@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from migration.cluster.evidence import Evidence
-from migration.plan.facts.stuck_drains import stuck_drains
+from migration.plan.facts.stuck_drains import running_pods, stuck_drains
 from migration.plan.model.plan import Wave
 from migration.plan.search.device_map import WaveDetails
 
@@ -21,10 +21,11 @@ def with_stuck_drains(
         evidence: The pods and budgets of the cluster.
     """
     places: dict[str, str] = {}
+    running = running_pods(evidence)
     for wave, own in zip(waves, details, strict=True):
         notes = tuple(
             f"{drain.text}; preflight.sh stops at it"
-            for drain in stuck_drains(evidence, wave.unplaced_pods, places)
+            for drain in stuck_drains(evidence, running, wave.unplaced_pods, places)
         )
         yield msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
         places = {
