@@ -7,16 +7,19 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from allocator.pods.node_eligibility import counted_rejection
 from kube.manifests.source import SourceObject
 from migration.assessment.assess import assess_cluster
+from migration.plan.planning.prepared import prepare_cluster
 from migration.plan.stage.other_pods import PodName
 from migration.plan.stage.placement import Placer
 from migration.plan.stage.stage import PodKey, Stage
 from migration.plan.stage.stage_allocator import Placement
 from process.profiles.profile_files import load_profiles
+from testing.counting import counted_calls
 from testing.documents import api_object, namespace, node
 from testing.migration import GPU, plugin_node, workload
-from testing.plan import planned, script
+from testing.plan import planned, question_of, script
 from translation.cluster.snapshot import TranslationOptions
 
 Objects = Sequence[Mapping[str, Any]]
@@ -200,6 +203,26 @@ def test_what_has_moved_takes_cpu_from_pods_with_devices() -> None:
     # Without the other pod there is room.
     alone = Placer(assessed).place(msgspec.structs.replace(stage, draining=both), begin)
     assert "gpu-2" == alone.nodes[key]
+
+
+def test_a_pod_with_a_volume_of_its_node_is_compared_with_that_node_alone(tmp_path: Path) -> None:
+    """Each was compared with all nodes, thousands of both in a large cluster."""
+    names = [f"gpu-{number}" for number in range(20)]
+    data = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    nodes = map(gpu_node, names)
+    objects = [*nodes, namespace("team"), *others("web", names, volumes=data), *volume()]
+    prepared = prepare_cluster(question_of(tmp_path, objects))
+    pods = [PodName("team", f"web-{number}") for number in range(20)]
+    placer = Placer(prepared.cluster, pods, volume_nodes=prepared.volume_nodes)
+    stage = Stage(switched=frozenset(), opted_in=frozenset(), labels={})
+
+    with counted_calls() as calls:
+        places = placer.others.place(
+            msgspec.structs.replace(stage, draining=frozenset(names)), {}, {}
+        )
+
+    assert dict.fromkeys(pods, "") == places
+    assert 0 < calls[counted_rejection.__code__] <= 20
 
 
 def test_evicted_again_is_counted_again(tmp_path: Path) -> None:

@@ -13,7 +13,11 @@ import msgspec
 from allocator.nodes.node_resources import NodeResources
 from allocator.nodes.pod_requests import PodRequest, pod_request
 from allocator.nodes.resources_fit import has_resources
-from allocator.pods.node_eligibility import counted_rejection, demands_on_nodes
+from allocator.pods.node_eligibility import (
+    counted_rejection,
+    demands_on_nodes,
+    named_nodes,
+)
 from answers.model.cluster_state import ClusterState
 from findings.text import count_text, join_names
 from kube.api.core import Pod
@@ -153,10 +157,11 @@ class OtherPods:
     def _eligible_nodes(self, pod: _OtherPod, stage: Stage) -> frozenset[str]:
         """Return the nodes that take a pod, resources aside; replicas have the same ones."""
         if pod.shape not in self._eligible:
+            # Each pod with a volume of its node has a shape of its own, and names that node.
+            names = named_nodes(pod.pod)
+            candidates = self._nodes.keys() if names is None else self._nodes.keys() & names
             self._eligible[pod.shape] = frozenset(
-                name
-                for name, node in self._nodes.items()
-                if counted_rejection(pod.pod, node) is None
+                name for name in candidates if counted_rejection(pod.pod, self._nodes[name]) is None
             )
         eligible = self._eligible[pod.shape]
         if not pod.selects:
