@@ -290,10 +290,18 @@ class _Comparison:
         self, members: Iterable[LineWorkload], todays_starts: Sequence[tuple[PodCharge, int]]
     ) -> list[LineWorkload]:
         """Return members without the surges that quotas have no room for today, beside the pods to come."""
-        beside = () if self._today.excess(todays_starts) else todays_starts
+        beside: dict[tuple[str, str], Quantity] = {}
+        if todays_starts and not self._today.excess(todays_starts):
+            beside = {
+                (account.reference, line): total_of(
+                    charge.on(account.quota, line) * pods for charge, pods in todays_starts
+                )
+                for account in self._today.accounts
+                for line in account.hard
+            }
         return [
             member._replace(surge=0)
-            if member.surge and self._today.excess([*beside, (member.today, member.surge)])
+            if member.surge and self._today.excess([(member.today, member.surge)], beside)
             else member
             for member in members
         ]

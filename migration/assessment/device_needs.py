@@ -319,13 +319,18 @@ class TodaysLines:
         """The lines of all its quotas."""
         return frozenset(line for account in self.accounts for line in account.hard)
 
-    def excess(self, charges: Iterable[tuple[PodCharge, int]]) -> str:
-        """Explain the excess of pods over a line, beside the present ones; empty without any."""
+    def excess(
+        self,
+        charges: Iterable[tuple[PodCharge, int]],
+        beside: Mapping[tuple[str, str], Quantity] = {},
+    ) -> str:
+        """Explain the excess of pods over a line, beside the present ones, and more by quota and line; empty without any."""
         own = tuple(charges)
         for account in self.accounts:
             for line, hard in account.hard.items():
                 amount = sum((charge.on(account.quota, line) * pods for charge, pods in own), ZERO)
-                if amount > ZERO and self._used[account.reference, line] + amount > hard:
+                key = account.reference, line
+                if amount > ZERO and self._used[key] + beside.get(key, ZERO) + amount > hard:
                     return f"{line} of {account.reference} is {hard}"
         return ""
 

@@ -7,8 +7,11 @@ from typing import Any, Final
 
 import pytest
 
+from migration.plan.planning.prepared import prepare_cluster
+from quotas.resource_quotas.usage import PodCharge
 from testing.builders import HAMI
 from testing.command import drawbridge
+from testing.counting import counted_calls
 from testing.documents import (
     api_object,
     claim,
@@ -28,7 +31,7 @@ from testing.migration import (
     resource_slice,
     workload,
 )
-from testing.plan import failed_before, held_objects, planned, waves
+from testing.plan import failed_before, held_objects, planned, question_of, waves
 
 LABEL: Final = "drawbridge.internal/translate"
 KEY: Final = f"requests.{GPU}"
@@ -554,6 +557,25 @@ def test_a_rollout_that_has_no_room_today_beside_pods_to_come_is_not_noted(
     plan = planned(tmp_path, [*nodes(), namespace("team"), *own, quota({KEY: "3"})])
 
     assert not [note for wave in plan["waves"] for note in wave["notes"] if "rollouts of" in note]
+
+
+def test_rollouts_are_compared_with_the_sum_of_the_pods_to_come(tmp_path: Path) -> None:
+    """Each was compared with all pods to come, one after the other."""
+    number = 30
+    own = [
+        entry
+        for index in range(number)
+        for entry in (
+            *workload(f"web-{index}", SHARE, ["hami-0"]),
+            *suspended_job(SHARE, f"later-{index}"),
+        )
+    ]
+    question = question_of(tmp_path, [*nodes(), namespace("team"), *own, quota({KEY: "99"})])
+
+    with counted_calls() as calls:
+        prepare_cluster(question)
+
+    assert calls[PodCharge.on.__code__] < 40 * number
 
 
 def test_a_new_line_has_room_for_a_rollout_where_the_amount_is_enough(tmp_path: Path) -> None:
