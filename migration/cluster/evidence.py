@@ -357,6 +357,9 @@ def _budgets(
     Source: k8s.io/kubernetes v1.37.1, pkg/controller/disruption: percentages are rounded up, and pods that wait for a
     node are expected to come, as those that an eviction has just had created.
     """
+    by_namespace: dict[str, list[RunningPod]] = {}
+    for pod in pods:
+        by_namespace.setdefault(pod.namespace, []).append(pod)
     for source in objects:
         if (source.api_version, source.kind) != ("policy/v1", "PodDisruptionBudget"):
             continue
@@ -370,7 +373,7 @@ def _budgets(
             allowed=0,
             now=None,
         )
-        own = [pod for pod in pods if budget.covers(pod)]
+        own = [pod for pod in by_namespace.get(budget.namespace, ()) if budget.covers(pod)]
         number = len(own)
         status = mapping_at(source.document, "status")
         now = status.get("disruptionsAllowed")

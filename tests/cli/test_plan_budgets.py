@@ -12,12 +12,14 @@ from cli.reading.cluster_documents import DocumentFlags
 from cli.verbs.verify import command
 from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
+from migration.cluster.evidence import Disruptions, read_evidence
 from migration.plan.checks.checks import State
 from process.model.durations import Duration
 from testing.command import drawbridge
+from testing.counting import counted_calls
 from testing.documents import api_object
 from testing.migration import SHARE, budget, hami_node, workload
-from testing.plan import Objects, call, held_objects, planned, run_script, script
+from testing.plan import Objects, call, held_objects, planned, question_of, run_script, script
 
 EXHAUSTED = {"minAvailable": 1, "status": {"disruptionsAllowed": 0}}
 NOW = (
@@ -402,3 +404,23 @@ def test_an_empty_selector_selects_all_pods_and_none_selects_no_pod(
     plan = planned(tmp_path, objects)
 
     assert nodes == {name for name in held_objects(plan) if name in {"Node//h-0", "Node//h-1"}}
+
+
+def test_a_budget_is_compared_with_the_pods_of_its_namespace_alone(tmp_path: Path) -> None:
+    """Thousands of budgets were compared with each pod of a large cluster."""
+    names, number = [f"team-{index}" for index in range(20)], 5
+    objects = [
+        entry
+        for name in names
+        for entry in (
+            *workload("web", {"cpu": "1"}, ["gpu-0"] * number, namespace=name),
+            budget(name, minAvailable=1),
+        )
+    ]
+    sources = question_of(tmp_path, objects).objects
+
+    with counted_calls() as calls:
+        evidence = read_evidence(sources, "default")
+
+    assert [number] * len(names) == [entry.pods for entry in evidence.budgets]
+    assert len(names) * number == calls[Disruptions.covers.__code__]
