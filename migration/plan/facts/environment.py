@@ -17,19 +17,20 @@ from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.chart_names import CHART_MAPPINGS
-from migration.cluster.evidence import list_at, mapping_at, text_map
+from migration.cluster.evidence import controller_kind, list_at, mapping_at, text_map
 from migration.cluster.node_devices import Source
 from migration.legacy.plugin_vendors import NVIDIA
 from migration.plan.drivers.operator_policy import POLICY_CHANGES, needs_policy_changes
 from migration.plan.drivers.vendors import CHART_CLASSES, hami_notes, is_koordlet
 from migration.plan.facts.device_plugins import DevicePlugins
-from migration.plan.facts.kueue import native_queue_notes, queue_notes
+from migration.plan.facts.kueue import native_queue_notes, queue_notes, queued_workloads
 from migration.plan.facts.neighbours import exporter_notes
 from migration.plan.facts.node_autoscalers import autoscaler_notes
 from migration.plan.facts.selecting import selecting_notes
 from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan, Wave, is_name
 from translation.model.intents import Vocabulary
+from translation.reading.claim_blind_objects import KINDS as CLAIM_BLIND_KINDS
 from translation.reading.claim_blind_objects import MAX_KEYS, find_named_keys
 
 SCRIPTS: Final = "scripts"
@@ -154,20 +155,30 @@ def with_environment(
         nodes_by_use: The nodes by the pods that run there.
         plugins: The cluster's device plugins.
     """
+    # A large cluster has a hundred thousand pods of controllers, which no note here is about, and hundreds of waves.
+    objects = tuple(
+        source for source in objects if source.kind != "Pod" or not controller_kind(source.document)
+    )
     plan = msgspec.structs.replace(plan, managed=read_managed(objects, plan))
+    labels, queued = _labels_of_namespaces(objects), queued_workloads(objects)
+    blind_objects = [source for source in objects if source.kind in CLAIM_BLIND_KINDS]
     waves = (
         msgspec.structs.replace(
             wave,
-            former_labels=_former_labels(wave, objects),
+            former_labels=_former_labels(wave, labels),
             notes=(
                 *wave.notes,
                 *(_mapping_notes(plan) if wave.wave == 1 else ()),
                 *((POLICY_CHANGES,) if wave.wave == 1 and needs_policy_changes(plan) else ()),
                 *_plugin_notes(wave, plan.plugin_label, plugins),
                 *environment_notes(plan, wave, objects, nodes_by_use),
-                *_quota_notes(wave, objects, vocabularies),
-                *queue_notes(wave, objects),
-                *(native_queue_notes(plan, objects, nodes_by_use) if wave.wave == 1 else ()),
+                *_quota_notes(wave, blind_objects, vocabularies),
+                *queue_notes(wave, queued, objects),
+                *(
+                    native_queue_notes(plan, queued, objects, nodes_by_use)
+                    if wave.wave == 1
+                    else ()
+                ),
             ),
         )
         for wave in plan.waves
@@ -175,13 +186,17 @@ def with_environment(
     return msgspec.structs.replace(plan, waves=tuple(waves))
 
 
-def _former_labels(wave: Wave, objects: Iterable[SourceObject]) -> dict[str, str | None]:
-    """Return the namespaces that a wave opts in to the label that they have when it begins."""
-    labels = {
+def _labels_of_namespaces(objects: Iterable[SourceObject]) -> dict[str, str | None]:
+    """Return namespace to the label that opts it in; None without one."""
+    return {
         source.name: text_map(source.document, "metadata", "labels").get(TRANSLATE_LABEL)
         for source in objects
         if (source.api_version, source.kind) == ("v1", "Namespace")
     }
+
+
+def _former_labels(wave: Wave, labels: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the namespaces that a wave opts in to the label that they have when it begins."""
     return {
         name: TRANSLATE_SELECTED if name in wave.formerly_selective else labels.get(name)
         for name in wave.opted_in
@@ -253,8 +268,10 @@ def environment_notes(
 
 def _koordlet_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:
     """Yield a note on nodes of Koordinator if no DaemonSet of koordlet was seen."""
-    has_koordlet = any(source.kind == DAEMON_SET and is_koordlet(source) for source in objects)
-    if not has_koordlet and any(node.source == Source.KOORDINATOR for node in wave.nodes):
+    has_nodes = any(node.source == Source.KOORDINATOR for node in wave.nodes)
+    if has_nodes and not any(
+        source.kind == DAEMON_SET and is_koordlet(source) for source in objects
+    ):
         yield (
             "no DaemonSet of koordlet was seen: keep koordlet from nodes with the driver's label by node affinity, "
             "or it registers the GPUs again"

@@ -1,13 +1,13 @@
 """Notes on Kueue beside a migration, as far as its release in the cluster is known. Pure."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from answers.manifests.pod_checks import QUEUE_NAME
 from findings.text import join_names
 from kube.manifests.source import SourceObject
-from migration.cluster.evidence import text_map
+from migration.cluster.evidence import mapping_at
 from migration.plan.facts.neighbours import deployed_release, statement_note
 from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan, Wave
@@ -21,18 +21,33 @@ _TOPICS: Final = dict.fromkeys(
 _IMAGE: Final = re.compile(r"(?:^|/)kueue:v?0\.(\d{1,3})(?!\d)")
 
 
-def queue_notes(wave: Wave, objects: Sequence[SourceObject]) -> Iterator[str]:
+def queued_workloads(objects: Iterable[SourceObject]) -> dict[str, str]:
+    """Return the objects that Kueue queues, as `Kind/namespace/name`, to their kinds."""
+    return {
+        f"{source.kind}/{source.namespace or 'default'}/{source.name}": source.kind
+        for source in objects
+        if QUEUE_NAME in mapping_at(source.document, "metadata", "labels")
+    }
+
+
+def queue_notes(
+    wave: Wave, queued: Mapping[str, str], objects: Iterable[SourceObject]
+) -> Iterator[str]:
     """Yield Kueue's treatment of the workloads of a wave that it queues, each statement once.
 
     Where no statement is about its release in the cluster, those about others are noted, and that they are.
+
+    Args:
+        wave: The wave with its workloads.
+        queued: The objects that Kueue queues, as `queued_workloads` gives them.
+        objects: The cluster's objects, without pods of controllers.
     """
     translated = {workload.object for workload in wave.workloads if workload.is_translated}
     topics = dict.fromkeys(
         topic
-        for source in objects
-        if f"{source.kind}/{source.namespace or 'default'}/{source.name}" in translated
-        and QUEUE_NAME in text_map(source.document, "metadata", "labels")
-        for topic in _TOPICS.get(source.kind, (Topic.COUNTS_TEMPLATE,))
+        for reference, kind in queued.items()
+        if reference in translated
+        for topic in _TOPICS.get(kind, (Topic.COUNTS_TEMPLATE,))
     )
     if not topics:
         return
@@ -45,22 +60,26 @@ def queue_notes(wave: Wave, objects: Sequence[SourceObject]) -> Iterator[str]:
 
 
 def native_queue_notes(
-    plan: Plan, objects: Sequence[SourceObject], nodes_by_use: NodesByUse
+    plan: Plan,
+    queued: Iterable[str],
+    objects: Iterable[SourceObject],
+    nodes_by_use: NodesByUse,
 ) -> Iterator[str]:
     """Yield Kueue's treatment of the native workloads that it queues, by the class that their keys mean.
 
     A release that no statement is about counts them by their keys, as before.
+
+    Args:
+        plan: The plan.
+        queued: The objects that Kueue queues, as `Kind/namespace/name`.
+        objects: The cluster's objects, without pods of controllers.
+        nodes_by_use: The nodes by the pods that run there.
     """
-    queued = {
-        reference: nodes_by_use.native_workloads[reference]
-        for source in objects
-        if QUEUE_NAME in text_map(source.document, "metadata", "labels")
-        and (reference := f"{source.kind}/{source.namespace or 'default'}/{source.name}")
-        in nodes_by_use.native_workloads
-    }
+    natives = nodes_by_use.native_workloads
+    keys_of = {reference: natives[reference] for reference in queued if reference in natives}
     names_of: dict[str, set[str]] = {}
     for key, class_name in sorted(plan.mapped_classes.items()):
-        own = {reference for reference, keys in queued.items() if key in keys}
+        own = {reference for reference, keys in keys_of.items() if key in keys}
         names_of.setdefault(class_name, set()).update(own)
     release = deployed_release(objects, _IMAGE)
     for class_name, names in names_of.items():

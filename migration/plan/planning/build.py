@@ -104,12 +104,11 @@ from migration.plan.planning.unrestarted import (
     with_early_opt_ins,
 )
 from migration.plan.search.device_map import WaveDetails
+from migration.plan.search.leaving import read_courses, with_leaving, with_pod_counts
 from migration.plan.search.moments import Candidate, PlanProgress, Policy
 from migration.plan.search.wave_pods import (
     pod_keys,
     with_kept_keys,
-    with_leaving,
-    with_pod_counts,
     with_pods,
     with_starting,
     with_work,
@@ -349,12 +348,10 @@ def _with_courses(
     with_devices = frozenset(
         member for workload in prepared.cluster.workloads for member in workload.members
     )
+    bound = prepared.bound_pods & with_devices
+    pods = read_courses(prepared.work, prepared.evidence, prepared.groups, bound)
     return tuple(
-        with_leaving(
-            *(entry, wave, prepared.work, prepared.evidence, prepared.groups),
-            bound=prepared.bound_pods & with_devices,
-        )
-        for wave, entry in zip(waves, details, strict=True)
+        with_leaving(entry, wave, pods) for wave, entry in zip(waves, details, strict=True)
     )
 
 

@@ -7,7 +7,6 @@ import msgspec
 
 from findings.finding import Code
 from findings.text import count_text, join_names
-from kube.api.workloads import DAEMON_SET
 from migration.assessment.outcomes import AssessedWorkload
 from migration.cluster.evidence import RUN_TO_COMPLETION, Evidence, mapping_at
 from migration.cluster.workloads import Workload
@@ -15,7 +14,7 @@ from migration.plan.facts.ready_pods import count_ready_pods, lacking_notes
 from migration.plan.facts.rollouts import pod_selector, replaces_pods
 from migration.plan.facts.work import ends_as_it_is, read_restart, without_ended
 from migration.plan.model.plan import PlannedWork, PlannedWorkload, Wave
-from migration.plan.search.device_map import Course, Leaving, WaveDetails
+from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Candidate, NodeWork
 from migration.plan.stage.other_pods import PodName, others_notes
 from migration.plan.stage.stage import PodKey
@@ -35,7 +34,7 @@ def with_work(
         entry,
         work=tuple(
             NodeWork(
-                keys.get(_name(item)),
+                keys.get(pod_name(item)),
                 item.never_ends,
                 item.since,
                 item.group,
@@ -66,7 +65,7 @@ def work_by_wave(
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
     """
     keys = pod_keys(groups)
-    ending = _ending(evidence)
+    ending = ending_names(evidence)
     present = [item for items in work.values() for item in items]
     for wave, entry in zip(waves, details, strict=True):
         order = {node.name: number for number, node in enumerate(wave.nodes)}
@@ -77,7 +76,7 @@ def work_by_wave(
             for workload in wave.workloads
             if workload.is_restarted or _is_deleted(workload, ending)
         }
-        ended = {item.pod for item in leaving if _runs_out(item, ending)}
+        ended = {item.pod for item in leaving if is_waited_out(item, ending)}
         staying = [without_ended(item, ended) for item in present if item.pod not in ended]
         present = [_after(item, entry, keys, order, restarted) for item in staying]
 
@@ -92,85 +91,14 @@ def ending_pods(
         evidence: All pods of the cluster.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
     """
-    keys, ending = pod_keys(groups), _ending(evidence)
+    keys, ending = pod_keys(groups), ending_names(evidence)
     return {
         key: node
         for node, items in work.items()
         for item in items
-        if _runs_out(item, ending) and not item.followed
-        if (key := keys.get(_name(item))) is not None
+        if is_waited_out(item, ending) and not item.followed
+        if (key := keys.get(pod_name(item))) is not None
     }
-
-
-def with_leaving(
-    details: WaveDetails,
-    wave: Wave,
-    work: Mapping[str, Sequence[PlannedWork]],
-    evidence: Evidence,
-    groups: Mapping[str, Workload],
-    *,
-    bound: Collection[tuple[str, str]],
-) -> WaveDetails:
-    """Return the details of a wave with the course of the pods that leave its nodes.
-
-    A Job's pod is where it is today until its node is drained, whatever its place among devices is.
-
-    Args:
-        details: The details of the wave.
-        wave: The wave with its work.
-        work: Node to the pods that lose something when they are evicted, as of today.
-        evidence: All pods of the cluster.
-        groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
-        bound: Namespace and name of the pods with devices and a volume of one node.
-    """
-    keys, ending = pod_keys(groups), _ending(evidence)
-    courses = (Course.BOUND, Course.ASKS, Course.ENDS)
-    waiting: dict[Course, Counter[str]] = {course: Counter() for course in courses}
-    for item in wave.work:
-        key = keys.get(_name(item))
-        if item.waits and key is not None:
-            course = Course.ENDS if _runs_out(item, ending) else Course.ASKS
-            waiting[course][key.workload] += 1
-        elif key is not None and _name(item) in bound:
-            waiting[Course.BOUND][key.workload] += 1
-    running_out = {
-        key.workload
-        for items in work.values()
-        for item in items
-        if _runs_out(item, ending) and (key := keys.get(_name(item))) is not None
-    }
-    leaving = [
-        Leaving(
-            reference,
-            pods - waiting[Course.ASKS][reference] - waiting[Course.BOUND][reference],
-            _course(reference),
-        )
-        for reference, pods in details.evicted.items()
-        if reference not in running_out
-    ]
-    leaving += [
-        Leaving(reference, pods, course)
-        for course, counts in waiting.items()
-        for reference, pods in sorted(counts.items())
-    ]
-    return msgspec.structs.replace(
-        details, leaving=tuple(entry for entry in leaving if entry.pods > 0)
-    )
-
-
-def with_pod_counts(wave: Wave, details: WaveDetails) -> Wave:
-    """Return a wave with the numbers of pods with devices that leave its nodes, and that its drains evict."""
-    return msgspec.structs.replace(
-        wave,
-        moved_pods=sum(entry.pods for entry in details.leaving),
-        evicted_pods=sum(entry.pods for entry in details.leaving if entry.is_evicted),
-    )
-
-
-def _course(reference: str) -> Course:
-    """Return the course of pods that a drain meets, by the kind of their workload."""
-    kind = reference.partition("/")[0]
-    return {DAEMON_SET: Course.STAYS, "Pod": Course.BY_HAND}.get(kind, Course.MOVES)
 
 
 def pod_keys(groups: Mapping[str, Workload]) -> dict[tuple[str, str], PodKey]:
@@ -182,16 +110,16 @@ def pod_keys(groups: Mapping[str, Workload]) -> dict[tuple[str, str], PodKey]:
     }
 
 
-def _ending(evidence: Evidence) -> frozenset[tuple[str, str]]:
+def ending_names(evidence: Evidence) -> frozenset[tuple[str, str]]:
     """Return namespace and name of the pods that run to their end."""
     return frozenset(
         (pod.namespace, pod.name) for pods in evidence.pods.values() for pod in pods if pod.ends
     )
 
 
-def _runs_out(item: PlannedWork, ending: Collection[tuple[str, str]]) -> bool:
+def is_waited_out(item: PlannedWork, ending: Collection[tuple[str, str]]) -> bool:
     """Return True if a script waits for the end of a pod that nothing creates again elsewhere."""
-    return _name(item) in ending and item.pod_failure_policy != "Ignore"
+    return pod_name(item) in ending and item.pod_failure_policy != "Ignore"
 
 
 def _is_deleted(workload: PlannedWorkload, ending: Collection[tuple[str, str]]) -> bool:
@@ -208,16 +136,17 @@ def _after(
     restarted: Collection[str],
 ) -> PlannedWork:
     """Return a pod, or the one that is there in its place, after a wave."""
-    key = keys.get(_name(item))
+    key = keys.get(pod_name(item))
     is_restarted = key is not None and key.workload in restarted
     if item.node not in drained and not is_restarted:
         return item
     place = details.places.get(key) if key is not None else None
-    node = place or details.other_places.get(PodName(*_name(item))) or item.node
+    node = place or details.other_places.get(PodName(*pod_name(item))) or item.node
     return msgspec.structs.replace(item, node=node, since="", moved=True)
 
 
-def _name(item: PlannedWork) -> tuple[str, str]:
+def pod_name(item: PlannedWork) -> tuple[str, str]:
+    """Return namespace and name of a pod."""
     _, namespace, name = item.pod.split("/", 2)
     return namespace, name
 
