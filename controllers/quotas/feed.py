@@ -277,7 +277,7 @@ class QuotaFeed:
 
     async def _evaluate(self, namespace: str) -> float | None:
         """Charge the claims of a namespace, however long that takes; return when to come back."""
-        book = self.usage.book
+        book, is_unanswered = self.usage.book, False
         keys = [
             key
             for key in book.outstanding
@@ -293,14 +293,16 @@ class QuotaFeed:
                 if demand is None or self._engine is None:
                     await asyncio.sleep(0)
                 elif not (await self._engine.answer(demand, tenant=namespace)).is_complete:
+                    is_unanswered = True
                     break
-        # Claims that came meanwhile are charged with those of all namespaces.
-        self._left_to_turns.discard(namespace)
+        if not is_unanswered:
+            # Claims that came meanwhile are charged with those of all namespaces; else they come with the next turn.
+            self._left_to_turns.discard(namespace)
         self._queue()
         if any(key in book.outstanding for key in keys):
             log.warning("quota.not_evaluated", namespace=namespace)
             return RETRY_S
-        return None
+        return RETRY_S if is_unanswered else None
 
     def _attempt(self, key: Hashable) -> tuple[bool, Demand | None]:
         """Charge a claim; return True if that worked, and the questions for the worker to answer first."""

@@ -298,3 +298,24 @@ async def test_many_slow_claims_of_a_namespace_are_left_to_its_turn(server: Fake
         await until(lambda: len(feed.usage.book.ledger.entries) == 55, timeout_s=20)
 
     assert attempts <= 5 + 2
+
+
+class UnansweringEngine(SlowEngine):
+    """Has no time for any expression."""
+
+    async def answer(self, demand: Demand, *, tenant: str, **options: Any) -> Answered:
+        return Answered(is_complete=False)
+
+
+async def test_claims_that_cannot_be_evaluated_are_left_alone_for_a_while(
+    server: FakeApiServer,
+) -> None:
+    """They were tried again fifty times a second, with all others of their namespace, and a line in the log each time."""
+    server.put(DEVICE_QUOTAS, stored_quota())
+    server.put(RESOURCE_CLAIMS, claim_document("slow", where=LONG_SELECTOR))
+    engine = UnansweringEngine()
+    async with controlled(server, engine=engine):
+        await until(lambda: engine.attempts > 0)
+        await asyncio.sleep(0.5)
+
+        assert engine.attempts <= 3
