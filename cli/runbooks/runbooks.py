@@ -5,7 +5,7 @@ name of a cluster becomes a command.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from cli.runbooks.daemon_set_runbook import changed_plugins, plugin_lines
@@ -13,11 +13,12 @@ from cli.runbooks.driver_runbook import (
     driver_lines,
     held_lines,
     label_lines,
-    release_texts,
     upgraded_release,
 )
 from cli.runbooks.evicted_runbook import lasting_lines, planned_lines
+from cli.runbooks.first_steps import HELD, first_step_lines
 from cli.runbooks.mapping_runbook import mapping_lines, wide_mapping_lines
+from cli.runbooks.markdown import inert
 from cli.runbooks.opt_in_runbook import commit_line, has_prepared_patches
 from cli.runbooks.plan_text import evicted_again_lines, free_by_kind, losses_text, namespace_texts
 from cli.runbooks.shell import CLUSTER_SCRIPT, cluster_script, command, comment, head, quoted
@@ -34,7 +35,7 @@ from findings.text import count_text, join_names, printable, reference_text
 from migration.legacy.plugin_vendors import NVIDIA
 from migration.legacy.remaining import remaining_texts
 from migration.plan.drivers.vendors import unmap_command
-from migration.plan.facts.environment import chart_names, in_repository, stopped_texts
+from migration.plan.facts.environment import in_repository, stopped_texts
 from migration.plan.facts.kept_away import returning_texts
 from migration.plan.model.lowered_quotas import lowered_quotas
 from migration.plan.model.plan import Plan, Wave
@@ -116,27 +117,27 @@ def readme(plan: Plan, inputs: Iterable[str] = ()) -> str:
         plan: The plan.
         inputs: Input files below the folder, as for `scripts`.
     """
-    lines = ["# Migration plan", "", *_readme_waves(plan, inputs)]
+    lines = ["# Migration plan", "", *_readme_waves(plan, frozenset(inputs))]
     lines += annotation_lines(plan)
     lines += _readme_notes(plan)
     lines += _readme_quotas(plan)
-    lines += map(_cell, (*loss_lines(plan), *start_again_lines(plan)))
+    lines += map(inert, (*loss_lines(plan), *start_again_lines(plan)))
     if remaining := tuple(remaining_texts(plan.remaining)):
         lines += ["", "What translation.keep leaves with its device plugin:", ""]
-        lines += [f"- {_cell(text)}" for text in remaining]
+        lines += [f"- {inert(text)}" for text in remaining]
     if plan.held:
-        lines += ["", "Not part of any wave:", ""]
+        lines += ["", f"{HELD}:", ""]
         names: dict[tuple[str, str], list[str]] = {}
         for entry in plan.held:
             names.setdefault((entry.reason, entry.fix), []).append(reference_text(entry.object))
         lines += [
-            f"- {_cell(', '.join(objects))}: {_cell(reason)}. Fix: {_cell(fix)}"
+            f"- {inert(', '.join(objects))}: {inert(reason)}. Fix: {inert(fix)}"
             for (reason, fix), objects in names.items()
         ]
     return "\n".join(lines) + "\n"
 
 
-def _readme_waves(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
+def _readme_waves(plan: Plan, inputs: Collection[str]) -> Iterator[str]:
     if not plan.complete:
         yield "The search for waves was interrupted, so the plan is not complete, and its scripts refuse to run."
         yield "Plan again."
@@ -147,18 +148,20 @@ def _readme_waves(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
     if not plan.waves:
         yield "There is nothing to move. `drawbridge assess --residue` tells what is left of legacy systems."
         return
-    yield f"{count_text(len(plan.waves), 'wave')}, from the state of the cluster at {_cell(plan.cluster.taken_at) or 'one moment'}."
+    yield f"{count_text(len(plan.waves), 'wave')}, from the state of the cluster at {inert(plan.cluster.taken_at) or 'one moment'}."
     yield ""
     if plan.cluster.uid:
-        server = f", {_cell(plan.cluster.server)}" if plan.cluster.server else ""
-        server += f" (context {_cell(plan.cluster.context)})" if plan.cluster.context else ""
-        yield f"It is for the cluster whose namespace kube-system has the uid {_cell(plan.cluster.uid)}{server}."
+        server = f", {inert(plan.cluster.server)}" if plan.cluster.server else ""
+        server += f" (context {inert(plan.cluster.context)})" if plan.cluster.context else ""
+        yield f"It is for the cluster whose namespace kube-system has the uid {inert(plan.cluster.uid)}{server}."
         yield "Every script stops at another one; `--context NAME` chooses a context of KUBECONFIG."
     else:
         yield "The snapshot does not tell which cluster it is of, so no script can stop at another one."
         yield "`--context NAME` chooses a context of KUBECONFIG."
     yield ""
-    yield from _readme_start(plan, inputs)
+    yield from first_step_lines(plan, SETTINGS if SETTINGS in inputs else "")
+    yield ""
+    yield from _readme_lasting(plan)
     yield "The scripts need bash 4.4 or later, which macOS does not have by itself, `kubectl`, and `drawbridge`."
     yield "Then, wave by wave: `preflight.sh`, `switch.sh`, `verify.sh`; `rollback.sh` takes a wave back."
     yield "Roll waves back in reverse order."
@@ -189,7 +192,7 @@ def _readme_waves(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
             f"{wave.free_for_keys.before}, then {wave.free_for_keys.after}",
             f"{wave.free_for_claims.before}, then {wave.free_for_claims.after}",
         )
-        yield f"| {' | '.join(map(_cell, cells))} |"
+        yield f"| {' | '.join(map(inert, cells))} |"
     yield from _readme_kinds(plan)
 
 
@@ -217,10 +220,10 @@ def _readme_out_of_service(plan: Plan) -> Iterator[str]:
     ]
     if names := [name for name in cordoned if name not in plan.unready_nodes]:
         nodes = f"the node{' is' if len(names) == 1 else 's are'}"
-        yield f"Those of {_cell(join_names(names, _MAX_NAMES))} count, too: no pod gets them while {nodes} cordoned."
+        yield f"Those of {inert(join_names(names, _MAX_NAMES))} count, too: no pod gets them while {nodes} cordoned."
     if plan.unready_nodes:
         nodes = f"the node{' is' if len(plan.unready_nodes) == 1 else 's are'}"
-        yield f"Those of {_cell(join_names(plan.unready_nodes, _MAX_NAMES))} do not count: {nodes} not ready."
+        yield f"Those of {inert(join_names(plan.unready_nodes, _MAX_NAMES))} do not count: {nodes} not ready."
 
 
 def _readme_kinds(plan: Plan) -> Iterator[str]:
@@ -231,38 +234,21 @@ def _readme_kinds(plan: Plan) -> Iterator[str]:
     yield ""
     yield "Free devices by kind of node, of device plugins for keys and of DRA drivers for claims:"
     yield ""
-    yield f"| wave | {' | '.join(map(_cell, texts[0]))} |"
+    yield f"| wave | {' | '.join(map(inert, texts[0]))} |"
     yield f"| --- |{' --- |' * len(texts[0])}"
     for wave, kinds in zip(plan.waves, texts, strict=True):
-        yield f"| {' | '.join(map(_cell, (str(wave.wave), *kinds.values())))} |"
-
-
-def _readme_start(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
-    """Yield the steps before the first wave, and the remains of them."""
-    yield from map(_cell, (*stopped_texts(plan), *returning_texts(plan)))
-    if any(wave.opted_in for wave in plan.waves):
-        settings = f", with what `{SETTINGS}` says" if SETTINGS in inputs else ""
-        yield f"First install Drawbridge in mode `OptIn`{settings}: `prepare.sh` stops until its webhook is called."
-    for driver in plan.drivers:
-        if driver != NVIDIA:
-            yield f"First install the chart of {_cell(driver)} with the flags that `prepare.sh` names: that stops until it is there."
-        if resource := chart_names(plan).get(driver):
-            yield f"The chart has its DeviceClass map {resource}, too, and `prepare.sh` takes that back: of two classes Kubernetes"
-            yield "takes the younger, so pods for whole devices would come there. Run `prepare.sh` after each upgrade of that chart."
-    yield "Before the first wave run `prepare.sh`, which installs drivers that wait for their node label."
-    yield from release_texts(plan)
-    yield from _readme_lasting(plan)
+        yield f"| {' | '.join(map(inert, (str(wave.wave), *kinds.values())))} |"
 
 
 def _readme_lasting(plan: Plan) -> Iterator[str]:
     """Yield the remains of the preparation after the rollback of all waves."""
     yield "No script takes `prepare.sh` back: once all waves are taken back, drivers stay installed, on nodes with their label."
     for resource, name in plan.mapped_classes.items():
-        nodes = f" ({_cell(join_names(own))})" if (own := plan.class_nodes.get(name)) else ""
-        yield f"DeviceClass {_cell(name)} goes on mapping {_cell(resource)}, so pods with it may use nodes of its driver{nodes}; if it did not"
+        nodes = f" ({inert(join_names(own))})" if (own := plan.class_nodes.get(name)) else ""
+        yield f"DeviceClass {inert(name)} goes on mapping {inert(resource)}, so pods with it may use nodes of its driver{nodes}; if it did not"
         yield f"before, {'take that out of the repository' if in_repository(plan, 'DeviceClass', '', name) else f'this ends it: `{unmap_command(name)}`'}"
     for mapping in plan.wide_mappings:
-        yield f"DeviceClass {_cell(mapping.device_class)} maps {_cell(mapping.resource)} no more."
+        yield f"DeviceClass {inert(mapping.device_class)} maps {inert(mapping.resource)} no more."
 
 
 def _readme_sittings(plan: Plan) -> Iterator[str]:
@@ -289,13 +275,13 @@ def _readme_notes(plan: Plan) -> Iterator[str]:
         yield "Notes:"
         yield ""
     for note, numbers in waves_of.items():
-        yield f"- wave {', '.join(numbers)}: {_cell(note)}"
+        yield f"- wave {', '.join(numbers)}: {inert(note)}"
 
 
 def _readme_quotas(plan: Plan) -> Iterator[str]:
     """Yield the lines of quotas that a person lowers once a namespace has moved."""
     texts = [
-        f"- after wave {wave.wave}: {_cell(text)}"
+        f"- after wave {wave.wave}: {inert(text)}"
         for wave in plan.waves
         for text in _lowered_lines(plan, wave)
     ]
@@ -425,12 +411,6 @@ def _verify(plan: Plan, wave: Wave, verify: str, residue: str) -> Iterator[str]:
     else:
         following = f"{_FOLDER}/wave-{wave.wave + 1}/preflight.sh"
         yield _print(f"wave {wave.wave} is done; next: %q", following)
-
-
-def _cell(text: str) -> str:
-    """Return foreign text for a page, escaped against markup and against the end of a cell."""
-    marks = {"|": "\\|", "<": "&lt;", ">": "&gt;", "`": "'", "[": "\\["}
-    return "".join(marks.get(char, char) for char in printable(text))
 
 
 def _text(lines: Iterable[str]) -> str:

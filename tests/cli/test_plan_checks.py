@@ -495,7 +495,7 @@ def test_what_hamis_chart_maps_is_taken_back_by_the_preparation(tmp_path: Path) 
     prepare = (plan / "prepare.sh").read_text()
     assert f"kubectl patch deviceclass {HAMI} --type=json" in prepare
     assert f"kubectl get deviceclass {HAMI} --ignore-not-found" in prepare
-    assert f"First install the chart of {HAMI}" in (plan / "README.md").read_text()
+    assert f"Install the chart of {HAMI}" in (plan / "README.md").read_text()
 
 
 # --- nodes and calls ------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def test_prepare_stops_until_a_chart_that_a_person_installs_is_there(
     assert ("helm upgrade" in calls) is (status == 0)
     assert "by hand" not in prepare(tmp_path)
     page = (tmp_path / "plan" / "README.md").read_text()
-    assert page.index(f"First install the chart of {HAMI}") < page.index("run `prepare.sh`")
+    assert page.index(f"Install the chart of {HAMI}") < page.index("Run `prepare.sh`, which")
 
 
 def test_the_page_says_to_install_drawbridge_first_where_pods_get_claims(tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_the_page_says_to_install_drawbridge_first_where_pods_get_claims(tmp_pat
     shares = [hami_node("h"), hami_node("i"), namespace("team"), *share]
     call(tmp_path, shares, "--settings", settings, folder="with")
 
-    first = "First install Drawbridge in mode `OptIn`"
-    assert page.index(f"{first}: `prepare.sh` stops") < page.index("First install the chart of")
+    first = "Install Drawbridge in mode `OptIn`"
+    assert page.index(f"{first}: `prepare.sh` stops") < page.index("Install the chart of")
     assert (
         f"{first}, with what `settings.yaml` says: "
         in (tmp_path / "with" / "README.md").read_text()
