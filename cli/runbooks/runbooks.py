@@ -370,11 +370,10 @@ def _preflight(wave: Wave, last: int, verify: str) -> Iterator[str]:
         yield f'\n{verify} --wave "$here/../wave-{wave.wave - 1}"'
     yield f'{verify} --wave "$here" --before'
     if wave.nodes:
-        # switch.sh waits for pods without a controller that run to their end; of others the next check tells.
-        force = ["--force"] if any(work.waits and not work.owner for work in wave.work) else []
+        yield "# --force: the check before has told of pods without a controller, those that came since the plan was made, too."
         yield command(
             *("kubectl", "drain", *(node.name for node in wave.nodes), "--dry-run=server"),
-            *("--ignore-daemonsets", "--delete-emptydir-data", *force, "--timeout=5m"),
+            *("--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=5m"),
         )
     yield _print(f"wave {wave.wave} may begin: %q", "$here/switch.sh")
 
