@@ -178,7 +178,7 @@ def assess_workload(
         and mapped_resources is not None
         and _is_native_once_mapped(legacy, snapshot, options)
         and all(map(mappable_names.has, sorted(legacy.keys())))
-        and not has_other_scheduler(workload.pods, snapshot, options)
+        and not has_other_scheduler(workload.pods, snapshot.bridge_scheduler, options)
     )
     if is_whole:
         source_object = _opted_in(source_object)

@@ -1,7 +1,7 @@
 """The remains of legacy systems at the end of a migration."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -15,9 +15,26 @@ from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import NEEDED, Blocker, check_readable
 from migration.assessment.doubled import check_doubled
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.cluster.device_pods import has_other_scheduler, pod_of
 from migration.cluster.node_devices import Source
 from migration.cluster.workloads import group_workloads
+from translation.cluster.snapshot import TranslationOptions
 from translation.vocabularies.nvidia import is_replica_name
+
+_WITH_CLAIMS: Final = frozenset({Outcome.TRANSLATED, Outcome.LOSSY})
+
+
+class Residue(msgspec.Struct, frozen=True, kw_only=True):
+    """The remains of legacy systems.
+
+    Attributes:
+        left: The objects that keep legacy systems from being removed, and kinds that may hide some.
+        schedulers: Scheduler that next pods go to, beside Kubernetes' own and the bridge, to their workloads, as
+            `Kind/namespace/name`: it has to stay.
+    """
+
+    left: tuple[Blocker, ...]
+    schedulers: Mapping[str, tuple[str, ...]] = {}
 
 
 def has_uncounted(cluster: AssessedCluster) -> bool:
@@ -31,8 +48,10 @@ def find_residue(
     objects: Sequence[SourceObject],
     namespace: str,
     unreadable: Iterable[str] = (),
-) -> list[Blocker]:
-    """Find the objects that keep legacy systems from being removed, and kinds that may hide some.
+    *,
+    options: TranslationOptions,
+) -> Residue:
+    """Find the remains of legacy systems.
 
     Args:
         cluster: The cluster, assessed by its quotas as they are.
@@ -40,12 +59,15 @@ def find_residue(
         objects: The cluster's objects.
         namespace: The namespace for objects that name none.
         unreadable: Resources that could not be read.
+        options: The settings of the cluster.
     """
-    return [
-        *_hidden(objects, unreadable),
-        *check_doubled(cluster.nodes),
-        *_objects(_without_staying_workloads(cluster), converted, objects, namespace),
-    ]
+    left = _objects(
+        _without_staying_workloads(cluster), converted, objects, namespace, options=options
+    )
+    return Residue(
+        left=(*_hidden(objects, unreadable), *check_doubled(cluster.nodes), *left),
+        schedulers=_staying_schedulers(cluster, objects, namespace, options),
+    )
 
 
 def _without_staying_workloads(cluster: AssessedCluster) -> AssessedCluster:
@@ -82,6 +104,8 @@ def _objects(
     converted: AssessedCluster,
     objects: Sequence[SourceObject],
     namespace: str,
+    *,
+    options: TranslationOptions,
 ) -> list[Blocker]:
     """Return the remaining objects by kind of residue."""
     residue = (
@@ -113,7 +137,7 @@ def _objects(
             "foreignScheduler",
             "pods with device keys are placed by the scheduler of a legacy system",
             "restart them once their namespace is opted in; then the scheduler can go",
-            _with_foreign_scheduler(cluster, objects, namespace),
+            _with_foreign_scheduler(cluster, objects, namespace, options),
         ),
     )
     return [entry for entry in residue if entry.objects]
@@ -216,9 +240,7 @@ def _with_old_pods(
 ) -> Iterator[str]:
     """Yield the workloads that become claims, but have a pod without claims."""
     for workload, pods in _with_pods(workloads, objects, namespace):
-        if workload.pod_outcome in {Outcome.TRANSLATED, Outcome.LOSSY} and not all(
-            map(_has_claims, pods)
-        ):
+        if workload.pod_outcome in _WITH_CLAIMS and not all(map(_has_claims, pods)):
             yield workload.key.reference
 
 
@@ -227,13 +249,41 @@ def _has_claims(pod: SourceObject) -> bool:
 
 
 def _with_foreign_scheduler(
-    cluster: AssessedCluster, objects: Sequence[SourceObject], namespace: str
+    cluster: AssessedCluster,
+    objects: Sequence[SourceObject],
+    namespace: str,
+    options: TranslationOptions,
 ) -> Iterator[str]:
-    own_names = {"", DEFAULT_SCHEDULER_NAME, cluster.state.bridge_scheduler}
+    """Yield the workloads with pods of a scheduler that translated ones leave, as the settings have it."""
     for workload, pods in _with_pods(cluster.workloads, objects, namespace):
-        names = {str(_mapping(pod.document.get("spec")).get("schedulerName") or "") for pod in pods}
-        if names - own_names:
+        if has_other_scheduler(pods, cluster.state.bridge_scheduler, options):
             yield workload.key.reference
+
+
+def _staying_schedulers(
+    cluster: AssessedCluster,
+    objects: Sequence[SourceObject],
+    namespace: str,
+    options: TranslationOptions,
+) -> dict[str, tuple[str, ...]]:
+    """Return the schedulers that next pods go to, beside Kubernetes' own and the bridge, to their workloads.
+
+    Translated pods leave a scheduler, unless the settings keep them there; others go where their template says.
+    """
+    bridge = cluster.state.bridge_scheduler
+    translated = {
+        workload.key for workload in cluster.workloads if workload.pod_outcome in _WITH_CLAIMS
+    }
+    workloads_of: dict[str, set[str]] = {}
+    for group in group_workloads(objects, namespace):
+        for source in group.pods if group.owner is None else (group.owner, *group.pods):
+            pod = pod_of(source)
+            name = "" if pod is None else pod.spec.scheduler_name
+            if group.key in translated:
+                name = options.scheduler_for(name, bridge, opted_in=True) or ""
+            if name not in {"", DEFAULT_SCHEDULER_NAME, bridge}:
+                workloads_of.setdefault(name, set()).add(group.key.reference)
+    return {name: tuple(sorted(own)) for name, own in sorted(workloads_of.items())}
 
 
 def _with_pods(

@@ -94,13 +94,17 @@ def pod_of(source: SourceObject) -> Pod | None:
 
 
 def has_other_scheduler(
-    pods: Iterable[SourceObject], snapshot: TranslationSnapshot, options: TranslationOptions
+    pods: Iterable[SourceObject], bridge_scheduler: str, options: TranslationOptions
 ) -> bool:
-    """Return True if a webhook gave live pods to a legacy system's scheduler that they have to leave."""
+    """Return True if a webhook gave live pods to a legacy system's scheduler that they have to leave.
+
+    Args:
+        bridge_scheduler: schedulerName of the bridge.
+    """
     specs = (pod.document.get("spec") for pod in pods)
     names = (spec.get("schedulerName", "") for spec in specs if isinstance(spec, Mapping))
     return any(
-        isinstance(name, str) and options.scheduler_for(name, snapshot.bridge_scheduler) != name
+        isinstance(name, str) and options.scheduler_for(name, bridge_scheduler) != name
         for name in names
     )
 

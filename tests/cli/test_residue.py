@@ -1,5 +1,6 @@
 """`drawbridge assess --residue`: the rest of legacy systems at the end of a migration."""
 
+import html
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,10 +44,15 @@ REPLICAS: Final = node("b", {"nvidia.com/gpu.shared": "8"}, {}, {})
 MIG_REPLICAS: Final = node("b", {"nvidia.com/mig-1g.5gb.shared": "8"}, {}, {})
 
 
-def residue(tmp_path: Path, objects: Objects, output: str = "json") -> tuple[int, str]:
+def residue(
+    tmp_path: Path, objects: Objects, output: str = "json", settings: str = "{}"
+) -> tuple[int, str]:
     file = tmp_path / "cluster.yaml"
     file.write_text(dump_yaml(objects))
-    result = drawbridge("assess", "--snapshot", file, "--residue", "-o", output)
+    options = tmp_path / "settings.yaml"
+    options.write_text(settings)
+    call = ("assess", "--snapshot", file, "--settings", options, "--residue", "-o", output)
+    result = drawbridge(*call)
     return result.exit_code, result.stdout
 
 
@@ -66,6 +72,81 @@ def test_pods_of_the_bridge_are_not_left(tmp_path: Path) -> None:
     exit_code, text = residue(tmp_path, [*DONE, bridge, *moved(schedulerName="gpu-scheduler")])
 
     assert (0, []) == (exit_code, json.loads(text)["residue"])
+
+
+@pytest.mark.parametrize(
+    ("adopted", "scheduler", "codes"),
+    [
+        ("volcano: volcano", "volcano", []),
+        ("hami-scheduler: volcano", "volcano", []),
+        ("hami-scheduler: volcano", "hami-scheduler", ["foreignScheduler"]),
+        ("volcano: default-scheduler", "volcano", ["foreignScheduler"]),
+        ("", "volcano", ["foreignScheduler"]),
+    ],
+)
+def test_pods_are_left_at_a_scheduler_only_where_the_settings_give_them_to_another(
+    tmp_path: Path, adopted: str, scheduler: str, codes: list[str]
+) -> None:
+    """Pods of a scheduler that gets claims by the settings were to be restarted, again and again."""
+    settings = f"translation: {{adoptSchedulers: {{{adopted}}}}}\n"
+
+    exit_code, text = residue(tmp_path, [*DONE, *moved(schedulerName=scheduler)], settings=settings)
+
+    assert codes == [entry["code"] for entry in json.loads(text)["residue"]]
+    assert exit_code == len(codes)
+
+
+@pytest.mark.parametrize(
+    ("objects", "adopted", "scheduler", "name"),
+    [
+        (moved(schedulerName="volcano"), "volcano: volcano", "volcano", "Deployment/team/web"),
+        (moved(schedulerName="hami-scheduler"), "hami-scheduler: volcano", "volcano", ""),
+        (
+            workload("cpu", {"cpu": "1"}, ["a"], schedulerName="hami-scheduler"),
+            "",
+            "hami-scheduler",
+            "Deployment/team/cpu",
+        ),
+        (
+            workload("cpu", {"cpu": "1"}, [], schedulerName="hami-scheduler"),
+            "",
+            "hami-scheduler",
+            "Deployment/team/cpu",
+        ),
+    ],
+    ids=[
+        "kept by the settings",
+        "given by the settings",
+        "pods without devices",
+        "a template without pods",
+    ],
+)
+def test_a_scheduler_that_next_pods_go_to_has_to_stay(
+    tmp_path: Path, objects: Objects, adopted: str, scheduler: str, name: str
+) -> None:
+    """Legacy systems could go, as the answer said, and the next pods of these workloads waited for ever."""
+    settings = f"translation: {{adoptSchedulers: {{{adopted}}}}}\n"
+
+    exit_code, text = residue(tmp_path, [*DONE, *objects], "text", settings)
+    page = residue(tmp_path, [*DONE, *objects], "html", settings)[1]
+
+    is_done = "hami-scheduler:" not in adopted
+    words = " ".join(text.split())
+    assert (0 if is_done else 1) == exit_code
+    stays = f'next pods of {name or "Deployment/team/web"} go to scheduler "{scheduler}", and would wait for ever without it'
+    assert f"kept {stays}" in words
+    assert html.escape(stays) in page
+    nothing = f"othing: legacy systems can go, but for scheduler {scheduler}"
+    assert is_done is (f"n{nothing}" in words) is (f"N{nothing}." in page)
+
+
+def test_pods_that_leave_their_scheduler_once_they_are_restarted_need_it_no_more(
+    tmp_path: Path,
+) -> None:
+    _, text = residue(tmp_path, [*DONE, *moved(schedulerName="hami-scheduler")], "text")
+
+    assert "foreignScheduler" in text
+    assert "wait for ever" not in text
 
 
 def test_a_cluster_that_nobody_sees_is_not_done(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import click
@@ -25,7 +25,7 @@ from migration.assessment.assess import assess_cluster as assess_nodes_and_workl
 from migration.assessment.assess import assess_in_detail
 from migration.assessment.assessed_cluster import AssessedCluster, Assessment, DetailedAssessment
 from migration.assessment.blockers import Blocker
-from migration.assessment.residue import find_residue, has_uncounted
+from migration.assessment.residue import Residue, find_residue, has_uncounted
 from migration.cluster.drain_stops import DrainStop
 from migration.conversion.replaced_lines import ReplacedLines
 from migration.legacy.remaining import Remaining
@@ -173,7 +173,7 @@ def assess(documents: ClusterDocuments, output: str, *, reports_residue: bool, q
             taken_at=documents.taken_at,
         )
         click.echo(page, nl=False)
-        sys.exit(1 if (assessment.blockers if residue is None else residue) else 0)
+        sys.exit(1 if (assessment.blockers if residue is None else residue.left) else 0)
     assessment = _assess(
         assess_cluster,
         documents,
@@ -190,7 +190,7 @@ def assess(documents: ClusterDocuments, output: str, *, reports_residue: bool, q
     else:
         document = msgspec.json.encode(build_document(assessment, residue))
         click.echo(format_document(output, document, Report.ASSESS))
-    sys.exit(1 if (assessment.blockers if residue is None else residue) else 0)
+    sys.exit(1 if (assessment.blockers if residue is None else residue.left) else 0)
 
 
 def _assess(
@@ -208,19 +208,18 @@ def _assess(
     )
 
 
-def _find_residue(documents: ClusterDocuments) -> list[Blocker]:
+def _find_residue(documents: ClusterDocuments) -> Residue:
     cluster = _assess(assess_nodes_and_workloads, documents, converts_quotas=False)
     converted = cluster
     if has_uncounted(cluster):
         converted = _assess(assess_nodes_and_workloads, documents, converts_quotas=True)
     return find_residue(
-        cluster, converted, documents.objects, DEFAULT_NAMESPACE, documents.unreadable
+        *(cluster, converted, documents.objects, DEFAULT_NAMESPACE, documents.unreadable),
+        options=documents.options,
     )
 
 
-def build_document(
-    assessment: Assessment, residue: Sequence[Blocker] | None = None
-) -> AssessmentDocument:
+def build_document(assessment: Assessment, residue: Residue | None = None) -> AssessmentDocument:
     """Return the assessment as `-o json` and `-o yaml` print it.
 
     Args:
@@ -276,5 +275,5 @@ def build_document(
         wide_mappings=assessment.wide_mappings,
         out_of_service=assessment.out_of_service,
         remaining=assessment.remaining,
-        residue=msgspec.UNSET if residue is None else tuple(residue),
+        residue=msgspec.UNSET if residue is None else residue.left,
     )

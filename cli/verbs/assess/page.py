@@ -30,15 +30,19 @@ from cli.verbs.assess.text import (
     mapping_texts,
     native_costs,
     next_step,
+    nothing_left_text,
+    scheduler_stays_texts,
     scheduler_texts,
 )
 from findings.text import count_text, join_names, reference_text
 from migration.assessment.assessed_cluster import DetailedAssessment
 from migration.assessment.blockers import Blocker
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.residue import Residue
 from migration.cluster.drain_stops import DrainStop
 from migration.cluster.node_devices import NodeDevices
 from migration.conversion.replaced_lines import ReplacedLines, replaced_text
+from migration.legacy.remaining import Remaining
 from translation.profiles.profile import Profile
 
 _KINDS: Final = {
@@ -56,7 +60,7 @@ _MAX_STAGES: Final = 6
 def format_assess_page(
     details: DetailedAssessment,
     profiles: Mapping[str, Profile],
-    residue: Sequence[Blocker] | None = None,
+    residue: Residue | None = None,
     *,
     context: str = "",
     taken_at: str = "",
@@ -84,9 +88,7 @@ def format_assess_page(
         ", ".join(subtitle),
         tiles(_tiles(details)),
         section("Namespaces", _namespaces(assessment.workloads)) if assessment.workloads else None,
-        section("Left of legacy systems", _blockers(residue, "Nothing: legacy systems can go."))
-        if residue is not None
-        else None,
+        _residue(residue, assessment.remaining) if residue is not None else None,
         section(
             "Blockers",
             _blockers(assessment.blockers, "None."),
@@ -135,6 +137,15 @@ def _tiles(details: DetailedAssessment) -> Iterator[tuple[str, Child]]:
     yield "blockers", len(assessment.blockers)
     yield "pods placed", f"{assessment.capacity.placed} of {assessment.capacity.pods}"
     yield "nodes with devices", len(assessment.nodes)
+
+
+def _residue(residue: Residue, remaining: Remaining) -> Markup:
+    nothing = nothing_left_text(residue, remaining)
+    return section(
+        "Left of legacy systems",
+        _blockers(residue.left, f"{nothing[0].upper()}{nothing[1:]}."),
+        *(element("p", f"{text}.") for text in scheduler_stays_texts(residue.schedulers)),
+    )
 
 
 def _blockers(blockers: Sequence[Blocker], none: str) -> Markup:

@@ -3,15 +3,15 @@
 import csv
 import io
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
 from findings.finding import Code
 from findings.text import count_text, join_names, printable, quote_text, reference_text
 from migration.assessment.assessed_cluster import Assessment
-from migration.assessment.blockers import Blocker
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.residue import Residue
 from migration.assessment.stopped_outcomes import next_runs_text, suspended_text
 from migration.cluster.device_pods import LEFT_SCHEDULER_FIX
 from migration.conversion.replaced_lines import replaced_text
@@ -56,24 +56,41 @@ def format_assessment(assessment: Assessment, width: int) -> str:
     return "\n\n".join(part for part in (format_rows(rows, width), workloads) if part)
 
 
-def format_residue(residue: Sequence[Blocker], remaining: Remaining, width: int) -> str:
+def format_residue(residue: Residue, remaining: Remaining, width: int) -> str:
     """Format the remains of legacy systems.
 
     Args:
         remaining: The nodes and workloads that are to stay with their device plugin.
     """
     rows: list[Row] = []
-    for entry in residue:
+    for entry in residue.left:
         text = f"{entry.message} [{entry.code}]"
         if entry.objects:
             text = f"{text}: {_some_names(entry.objects)}"
         rows += [Row(label="left", text=text), Row(label="fix", text=entry.fix)]
-    rows += [Row(label="kept", text=text) for text in remaining_texts(remaining)]
-    if not residue:
-        stays = f", but for the device plugin of {_some_names(tuple(remaining.nodes))}"
-        text = f"nothing: legacy systems can go{stays if remaining.nodes else ''}"
-        rows.insert(0, Row(label="left", text=text))
+    kept = (*remaining_texts(remaining), *scheduler_stays_texts(residue.schedulers))
+    rows += [Row(label="kept", text=text) for text in kept]
+    if not residue.left:
+        rows.insert(0, Row(label="left", text=nothing_left_text(residue, remaining)))
     return format_rows(rows, width)
+
+
+def nothing_left_text(residue: Residue, remaining: Remaining) -> str:
+    """Return the text on legacy systems that can go, with those parts that stay."""
+    staying = []
+    if remaining.nodes:
+        staying.append(f"the device plugin of {_some_names(tuple(remaining.nodes))}")
+    if residue.schedulers:
+        noun = "scheduler" if len(residue.schedulers) == 1 else "schedulers"
+        staying.append(f"{noun} {join_names([*map(printable, residue.schedulers)])}")
+    exception = f", but for {' and '.join(staying)}" if staying else ""
+    return f"nothing: legacy systems can go{exception}"
+
+
+def scheduler_stays_texts(schedulers: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield a text on each scheduler that stays, with its workloads."""
+    for name, workloads in schedulers.items():
+        yield f"next pods of {_some_names(workloads)} go to scheduler {quote_text(name)}, and would wait for ever without it"
 
 
 def format_csv(workloads: Iterable[AssessedWorkload]) -> str:
