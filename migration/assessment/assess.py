@@ -19,11 +19,7 @@ from answers.model.translation_snapshot import build_snapshot
 from clusterstate.published_gates import CONSUMABLE_CAPACITY
 from kube.api.core import Node
 from kube.manifests.source import SourceObject
-from migration.assessment.assessed_cluster import (
-    AssessedCluster,
-    Assessment,
-    DetailedAssessment,
-)
+from migration.assessment.assessed_cluster import AssessedCluster, Assessment, DetailedAssessment
 from migration.assessment.assumed import (
     assume_inventory,
     find_target,
@@ -74,7 +70,12 @@ from migration.assessment.unmoved import (
 from migration.assessment.unready_nodes import unready_notes
 from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
 from migration.cluster.drain_stops import find_drain_stops
-from migration.cluster.evidence import nodes_out_of_service, text_map
+from migration.cluster.evidence import (
+    KUEUE_IMAGE,
+    deployed_release,
+    nodes_out_of_service,
+    text_map,
+)
 from migration.cluster.limit_ranges import find_rejected_workloads
 from migration.cluster.node_devices import (
     OFFERING_NONE,
@@ -86,10 +87,7 @@ from migration.cluster.node_devices import (
 )
 from migration.cluster.workloads import group_workloads
 from migration.conversion.quota_conversion import convert_quotas, with_converted_quotas
-from migration.conversion.replaced_lines import (
-    find_replaced_lines,
-    without_replaced_lines,
-)
+from migration.conversion.replaced_lines import find_replaced_lines, without_replaced_lines
 from migration.legacy.gpu_labels import GPU_LABELS
 from migration.legacy.kept_names import find_names_in_use
 from migration.legacy.remaining import find_remaining
@@ -471,8 +469,8 @@ def assess_cluster(
     )
 
 
-def present_components(objects: Iterable[SourceObject]) -> frozenset[Component]:
-    """Return the components that are seen: by labels of nodes and queued workloads, by kinds, by their Deployments."""
+def present_components(objects: Sequence[SourceObject]) -> dict[Component, int | None]:
+    """Return the components that are seen by labels, kinds and Deployments, with the release of Kueue where it is known."""
     present = {Component.KUBERNETES}
     for source in objects:
         metadata = source.document.get("metadata")
@@ -486,7 +484,8 @@ def present_components(objects: Iterable[SourceObject]) -> frozenset[Component]:
             isinstance(name, str) and name.startswith(_KARPENTER_LABEL) for name in names
         ):
             present.add(Component.KARPENTER)
-    return frozenset(present)
+    release = deployed_release(objects, KUEUE_IMAGE)
+    return {name: release if name is Component.KUEUE else None for name in present}
 
 
 def _readers(

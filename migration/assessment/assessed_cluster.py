@@ -95,7 +95,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
         quotas_left: The lines without one for claims, as in `AssessedCluster`.
         replaced_lines: The lines to remove, as in `AssessedCluster`.
         unknown_devices: The devices that are not known, as in `AssessedCluster`.
-        components: The components of others that are seen in the cluster.
+        components: The components of others that are seen in the cluster, to their minor release; None where it is not known.
         kept: Vocabularies and resource names that stay with their device plugin.
         drain_stops: The PodDisruptionBudgets that would stop drains of nodes with devices of a legacy system.
         wide_mappings: The mappings to take back, as in `AssessedCluster`.
@@ -115,7 +115,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     quotas_left: Mapping[str, Mapping[str, str]] = {}
     replaced_lines: tuple[ReplacedLines, ...] = ()
     unknown_devices: Mapping[str, tuple[str, ...]] = {}
-    components: frozenset[Component] = frozenset()
+    components: Mapping[Component, int | None] = {}
     kept: tuple[str, ...] = ()
     drain_stops: tuple[DrainStop, ...] = ()
     wide_mappings: tuple[WideMapping, ...] = ()

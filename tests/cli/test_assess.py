@@ -957,6 +957,31 @@ def test_only_components_of_the_cluster_are_named(tmp_path: Path) -> None:
     assert "Kubernetes (1.37)" in native_row()
 
 
+@pytest.mark.parametrize(
+    ("release", "is_told"), [("0.16.0", False), ("0.18.2", False), ("0.19.0", True), ("", True)]
+)
+def test_only_statements_about_the_release_of_a_component_are_named(
+    tmp_path: Path, release: str, *, is_told: bool
+) -> None:
+    """A cluster with Kueue 0.16 was told what 0.19 does, which `plan` left out."""
+    web = workload("Deployment", "web", {GPU: "1"})
+    web["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpus"}
+    image = f"registry.k8s.io/kueue/kueue:v{release}"
+    spec = {"template": {"spec": {"containers": [{"name": "manager", "image": image}]}}}
+    manager = api_object(
+        "Deployment", "kueue-controller-manager", "kueue-system", api_version="apps/v1", spec=spec
+    )
+    assess(tmp_path, plugin_node("gpu-0"), web, *([manager] if release else []))
+    file = tmp_path / "cluster.yaml"
+
+    text = drawbridge("assess", "--snapshot", file).stdout
+    page = drawbridge("assess", "--snapshot", file, "-o", "html").stdout
+
+    assert is_told is ("Kueue (0.19 and later)" in " ".join(text.split()))
+    assert is_told is ("Kueue (0.19 and later)" in page)
+    assert "Kubernetes (1.37)" in text
+
+
 def test_assess_says_what_translation_keep_leaves(tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text("translation: {keep: [rdma, nvidia.com/sriov_rdma]}\n")

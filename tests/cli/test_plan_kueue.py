@@ -46,9 +46,13 @@ def test_a_class_with_sources_is_of_releases_that_know_them(
 @pytest.mark.parametrize(
     ("kind", "release", "statement"),
     [
-        ("Deployment", "0.16.0", "(0.17 and earlier, Pod, Deployment, "),
+        ("Deployment", "0.16.0", "(0.14 to 0.17, Pod, Deployment, "),
         ("Deployment", "0.19.0", "(0.18 and later, Pod, Deployment, "),
-        ("Job", "0.17.0", "(0.17 and later, Job, "),
+        ("Deployment", "0.14.2", "(0.14 to 0.17, Pod, Deployment, "),
+        ("Deployment", "0.13.4", "(0.13 and earlier, Pod, Deployment, "),
+        ("Job", "0.17.0", "(0.9 and later, Job, "),
+        ("Job", "0.16.0", "(0.9 and later, Job, "),
+        ("Job", "0.9.1", "(0.9 and later, Job, "),
     ],
 )
 def test_a_statement_is_about_the_release_of_the_cluster(
@@ -61,7 +65,7 @@ def test_a_statement_is_about_the_release_of_the_cluster(
 
     assert any(statement in note for note in notes)
     assert not any("not looked up" in note for note in notes)
-    if release == "0.16.0":
+    if (kind, release) == ("Deployment", "0.16.0"):
         (note,) = notes
         assert (
             "counts no claim of it unless its feature gate DynamicResourceAllocation is on" in note
@@ -71,12 +75,23 @@ def test_a_statement_is_about_the_release_of_the_cluster(
 
 def test_a_statement_about_other_releases_says_so(tmp_path: Path) -> None:
     web = as_job(workload("web", SHARE, ["gpu-0"], kind="Job"))
-    nodes = [hami_node("gpu-0"), hami_node("gpu-1"), *kueue("0.16.0")]
+    nodes = [hami_node("gpu-0"), hami_node("gpu-1"), *kueue("0.8.1")]
 
     (note,) = queued(tmp_path, nodes, web)
 
-    assert note.startswith("Kueue (0.17 and later, Job, ")
-    assert note.endswith("; Kueue is 0.16 here, for which that was not looked up")
+    assert note.startswith("Kueue (0.9 and later, Job, ")
+    assert note.endswith("; Kueue is 0.8 here, for which that was not looked up")
+
+
+def test_a_release_without_a_gate_is_not_to_turn_it_on(tmp_path: Path) -> None:
+    """A cluster with 0.13 was told to turn on a feature gate that came with 0.14."""
+    nodes = [hami_node("gpu-0"), hami_node("gpu-1"), *kueue("0.13.4")]
+
+    (note,) = queued(tmp_path, nodes, workload("web", SHARE, ["gpu-0"]))
+
+    assert "builds its Workload from the translated pod, and counts no claim of it [" in note
+    assert note.endswith(": count on no limit of Kueue for their devices, or upgrade it first")
+    assert "DynamicResourceAllocation" not in note
 
 
 def as_job(web: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -64,6 +64,11 @@ def test_the_cluster_autoscaler_sees_claims_from_1_35_on() -> None:
         ("0.17 and earlier", 16, True),
         ("0.17 and earlier", 17, True),
         ("0.17 and earlier", 18, False),
+        ("0.14 to 0.17", 13, False),
+        ("0.14 to 0.17", 14, True),
+        ("0.14 to 0.17", 16, True),
+        ("0.14 to 0.17", 17, True),
+        ("0.14 to 0.17", 18, False),
         ("1.34", 34, True),
         ("1.34", 35, False),
         ("released until 2026-08", 35, True),
@@ -100,5 +105,5 @@ def test_assess_says_what_native_costs_in_the_words_of_the_table() -> None:
     assert {Component.KUBERNETES, *autoscalers, Component.KUEUE} == {
         statement.component for statement in NATIVE_COSTS
     }
-    text = assess_text.native_costs(frozenset(Component))
+    text = assess_text.native_costs(dict.fromkeys(Component))
     assert all(statement.sentence in text for statement in NATIVE_COSTS)

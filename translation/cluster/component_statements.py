@@ -14,7 +14,7 @@ import msgspec
 
 READ: Final = "2026-11"
 """The date on which the sources were read last."""
-_VERSIONS: Final = re.compile(r"\d\.(\d{1,3})( and later| and earlier)?")
+_VERSIONS: Final = re.compile(r"\d\.(\d{1,3})( and later| and earlier| to \d\.(\d{1,3}))?")
 
 
 class Component(StrEnum):
@@ -51,6 +51,7 @@ class Topic(StrEnum):
     COUNTS_TEMPLATE = "counts the template"
     COUNTS_POD = "counts the pod"
     UNCOUNTED_CLAIMS = "claims not counted"
+    UNKNOWN_CLAIMS = "claims not known"
     UNMAPPED_CLASS = "unmapped class"
     NOT_ADMITTED = "not admitted"
     SHARES = "shares"
@@ -90,6 +91,8 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
         match = _VERSIONS.fullmatch(self.versions)
         if match is None or int(match[1]) == minor:
             return True
+        if match[3] is not None:
+            return int(match[1]) < minor <= int(match[3])
         return match[2] == (" and later" if int(match[1]) < minor else " and earlier")
 
 
@@ -174,16 +177,20 @@ _KARPENTER: Final = (
          "kubernetes-sigs/karpenter 1.14.1, pkg/controllers/nodeclaim/lifecycle/initialization.go"),
 )  # fmt: skip
 _KUEUE: Final = (
-    _Row(Topic.COUNTS_TEMPLATE, "0.17 and later", "builds its Workload from the template, which keeps the device keys: it goes "
+    _Row(Topic.COUNTS_TEMPLATE, "0.9 and later", "builds its Workload from the template, which keeps the device keys: it goes "
          "on counting them, and does not ask deviceClassMappings",
-         "kubernetes-sigs/kueue 0.19, pkg/controller/jobs/job/job_controller.go:355; 0.17.0, the same file:253",
+         "kubernetes-sigs/kueue 0.19, pkg/controller/jobs/job/job_controller.go:355; 0.9.0 and 0.17.0, the same file:253",
          "Job, JobSet, Ray and other jobs"),
     _Row(Topic.COUNTS_POD, "0.18 and later", "builds its Workload from the translated pod, so it counts the claims",
          "kubernetes-sigs/kueue 0.19, its integration of pods, pkg/features/kube_features.go:634",
          "Pod, Deployment, StatefulSet, LeaderWorkerSet"),
-    _Row(Topic.UNCOUNTED_CLAIMS, "0.17 and earlier", "builds its Workload from the translated pod, and counts no claim of it "
-         "unless its feature gate DynamicResourceAllocation is on (0.14 to 0.17, alpha, off)",
+    _Row(Topic.UNCOUNTED_CLAIMS, "0.14 to 0.17", "builds its Workload from the translated pod, and counts no claim of it "
+         "unless its feature gate DynamicResourceAllocation is on (alpha, off)",
          "kubernetes-sigs/kueue 0.17.0, pkg/workload/workload.go:595, pkg/features/kube_features.go:457",
+         "Pod, Deployment, StatefulSet, LeaderWorkerSet"),
+    _Row(Topic.UNKNOWN_CLAIMS, "0.13 and earlier", "builds its Workload from the translated pod, and counts no claim of it",
+         "kubernetes-sigs/kueue 0.9.0, pkg/controller/jobs/pod/pod_controller.go:369; 0.14.0, pkg/features/kube_features.go:306 "
+         "(the gate of claims, from 0.14 on)",
          "Pod, Deployment, StatefulSet, LeaderWorkerSet"),
     _Row(Topic.UNMAPPED_CLASS, "0.18 and later", "never admits claims of a class that deviceClassMappings lacks",
          "kubernetes-sigs/kueue 0.18, pkg/dra/claims.go", "Pod, Deployment, StatefulSet, LeaderWorkerSet"),

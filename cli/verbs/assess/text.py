@@ -3,7 +3,7 @@
 import csv
 import io
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
@@ -38,13 +38,18 @@ _NEXT: Final = "drawbridge plan -o FOLDER, with the same --snapshot or --live"
 _NEXT_BLOCKED: Final = "remove what blocks, and assess a new snapshot; drawbridge plan -o FOLDER names what is held until then"
 
 
-def native_costs(components: Collection[Component]) -> str:
+def native_costs(components: Mapping[Component, int | None]) -> str:
     """Return the losses of pods that Kubernetes serves by a mapped resource name, beside claims of their own.
 
     Args:
-        components: The components that the cluster has; nothing is said of others.
+        components: The components that the cluster has, to their minor release, if it is known; nothing is said of others.
     """
-    sentences = [entry.sentence for entry in NATIVE_COSTS if entry.component in components]
+    sentences = [
+        entry.sentence
+        for entry in NATIVE_COSTS
+        if entry.component in components
+        and ((release := components[entry.component]) is None or entry.holds_for(release))
+    ]
     step = "translation.native: translate gives them claims of a translation"
     return "; ".join((*sentences, step))
 

@@ -1,24 +1,25 @@
 """Notes on Kueue beside a migration, as far as its release in the cluster is known. Pure."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from answers.manifests.pod_checks import QUEUE_NAME
 from findings.text import join_names
 from kube.manifests.source import SourceObject
-from migration.cluster.evidence import mapping_at
-from migration.plan.facts.neighbours import deployed_release, statement_note
+from migration.cluster.evidence import KUEUE_IMAGE, deployed_release, mapping_at
+from migration.plan.facts.neighbours import statement_note
 from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan, Wave
 from translation.cluster.component_statements import Component, Topic, statements_about
 
 _TOPICS: Final = dict.fromkeys(
     ("Pod", "Deployment", "StatefulSet", "LeaderWorkerSet"),
-    (Topic.COUNTS_POD, Topic.UNCOUNTED_CLAIMS, Topic.UNMAPPED_CLASS, Topic.SHARES),
+    (
+        *(Topic.COUNTS_POD, Topic.UNCOUNTED_CLAIMS, Topic.UNKNOWN_CLAIMS),
+        *(Topic.UNMAPPED_CLASS, Topic.SHARES),
+    ),
 )
 """Kinds whose pods Kueue counts; of others, which are jobs, it counts the template."""
-_IMAGE: Final = re.compile(r"(?:^|/)kueue:v?0\.(\d{1,3})(?!\d)")
 
 
 def queued_workloads(objects: Iterable[SourceObject]) -> dict[str, str]:
@@ -51,7 +52,7 @@ def queue_notes(
     )
     if not topics:
         return
-    release = deployed_release(objects, _IMAGE)
+    release = deployed_release(objects, KUEUE_IMAGE)
     statements = statements_about(Component.KUEUE, *topics)
     own = [entry for entry in statements if release is None or entry.holds_for(release)]
     unread = "" if own else f"; Kueue is 0.{release} here, for which that was not looked up"
@@ -81,7 +82,7 @@ def native_queue_notes(
     for key, class_name in sorted(plan.mapped_classes.items()):
         own = {reference for reference, keys in keys_of.items() if key in keys}
         names_of.setdefault(class_name, set()).update(own)
-    release = deployed_release(objects, _IMAGE)
+    release = deployed_release(objects, KUEUE_IMAGE)
     for class_name, names in names_of.items():
         for statement in statements_about(Component.KUEUE, Topic.EXTENDED_RESOURCES):
             if names and (release is None or statement.holds_for(release)):

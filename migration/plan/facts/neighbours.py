@@ -1,6 +1,5 @@
 """Notes on autoscalers, queues and exporters beside a migration, with an action for each statement. Pure."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -45,6 +44,9 @@ _ACTIONS: Final[Mapping[tuple[Component, Topic], str]] = {
     (Component.KUEUE, Topic.UNCOUNTED_CLAIMS): (
         "turn that on before this wave, and give deviceClassMappings the classes of these claims, or count on no limit of Kueue "
         "for their devices"
+    ),
+    (Component.KUEUE, Topic.UNKNOWN_CLAIMS): (
+        "count on no limit of Kueue for their devices, or upgrade it first"
     ),
     (Component.KUEUE, Topic.UNMAPPED_CLASS): (
         "before this wave add the classes of their claims to deviceClassMappings"
@@ -103,21 +105,6 @@ def statement_note(statement: Statement) -> str:
     """
     action = _ACTIONS.get((statement.component, statement.topic), "")
     return f"{statement.sentence} [{statement.source}]{f': {action}' if action else ''}"
-
-
-def deployed_release(objects: Iterable[SourceObject], image: re.Pattern[str]) -> int | None:
-    """Return the minor release of a component, by the image of its Deployment; None if none shows it.
-
-    Args:
-        objects: The cluster's objects.
-        image: The images of the component, with the minor release as the first group.
-    """
-    for source in objects:
-        for container in _containers(source) if source.kind == "Deployment" else ():
-            match = image.search(str(mapping_at(container).get("image")))
-            if match is not None:
-                return int(match[1])
-    return None
 
 
 def exporter_notes(

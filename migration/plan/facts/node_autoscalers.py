@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from findings.text import count_text, join_names
 from kube.manifests.source import SourceObject
-from migration.cluster.evidence import mapping_at, text_map
+from migration.cluster.evidence import deployed_release, mapping_at, text_map
 from migration.legacy.gpu_labels import (
     KARPENTER_POOL,
     is_halted,
@@ -19,7 +19,7 @@ from migration.legacy.gpu_labels import (
     unready_reason,
     unready_remedy,
 )
-from migration.plan.facts.neighbours import deployed_release, statement_note
+from migration.plan.facts.neighbours import statement_note
 from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan, Wave
 from translation.cluster.component_statements import Component, Statement, Topic, statements_about
