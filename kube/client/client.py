@@ -22,7 +22,6 @@ from urllib.parse import urlencode, urlsplit
 import aiohttp
 import msgspec
 
-from kube.api.meta import ApiStruct
 from kube.api.urls import Resource
 from kube.client.connection import (
     KUBE_CONFIG_DEFAULT_LOCATION,
@@ -39,10 +38,11 @@ from kube.client.credentials import (
     has_service_account,
     merge_kubeconfigs,
 )
+from kube.client.paging import Paging, read_within
 from kube.client.proxies import proxy_of
 from kube.client.responses import (
     Listing,
-    Page,
+    ServerVersion,
     T,
     WatchEvent,
     decode_response,
@@ -70,12 +70,6 @@ class PatchType(StrEnum):
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
     APPLY = "application/apply-patch+yaml"
-
-
-class ServerVersion(ApiStruct, frozen=True, kw_only=True):
-    """Source: apimachinery version.Info."""
-
-    git_version: str = ""
 
 
 class Client:
@@ -255,26 +249,27 @@ class Client:
         limit: int = PAGE_SIZE,
         resumes: bool = False,
     ) -> AsyncGenerator[Listing[msgspec.Raw], None]:
-        """Yield the pages of a list; a token that expires ends it, or with `resumes` the rest is of now."""
-        token = ""
-        while True:
-            query = {
-                "limit": str(limit),
-                "continue": token,
-                "labelSelector": label_selector,
-                "fieldSelector": field_selector,
-            }
+        """Yield the pages of a list; a token that expires ends it, or with `resumes` the rest is of now.
+
+        Args:
+            limit: The objects of a page at most; there are fewer where they are large.
+        """
+        path, paging = (
+            resource.path(namespace=namespace),
+            Paging(limit, label_selector, field_selector),
+        )
+        while not paging.is_over:
             try:
-                body = await self._request("GET", resource.path(namespace=namespace), query=query)
+                async with self._open_response(
+                    "GET", path, query=paging.query, limits=self._timeout
+                ) as answer:
+                    page = paging.take(await read_within(answer, paging.max_bytes))
             except Gone as gone:
-                if not resumes or not (token := gone.continuation):
+                if not resumes or not paging.resume(gone.continuation):
                     raise
                 continue
-            page = decode_response(body, Page)
-            yield Listing(items=page.items or (), resource_version=page.metadata.resource_version)
-            token = page.metadata.continue_
-            if not token:
-                return
+            if page is not None:
+                yield page
 
     async def watch(
         self,

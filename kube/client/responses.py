@@ -51,6 +51,12 @@ class Page(meta.ApiStruct, frozen=True, kw_only=True):
     items: tuple[msgspec.Raw, ...] | None = None
 
 
+class ServerVersion(meta.ApiStruct, frozen=True, kw_only=True):
+    """Source: apimachinery version.Info."""
+
+    git_version: str = ""
+
+
 class _Cause(meta.ApiStruct, frozen=True, kw_only=True):
     reason: str = ""
 
