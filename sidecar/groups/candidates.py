@@ -119,10 +119,7 @@ def find_candidates(
     needs_devices = False
     free_places = _FreePlaces(snapshot.pod_groups)
     for pod in request.pods:
-        # Few pods have more claims than that, and none of these is free.
-        further_claims = len(pod.spec.resource_claims or ()) - FREE_CLAIMS
-        if further_claims > 0:
-            current_scope().meter.count(STEPS_PER_CLAIM * further_claims)
+        charge_claims(pod)
         claims = find_placeable_claims(pod, snapshot)
         if isinstance(claims, PodClaims):
             needs_devices |= bool(claims.open or claims.held)
@@ -142,6 +139,17 @@ def find_candidates(
     if _count_kinds(members, request, snapshot) * len(snapshot.cluster.nodes) > MAX_KIND_NODES:
         return _TOO_DIFFERENT
     return Candidates(members=tuple(members), rejections=rejections, needs_devices=needs_devices)
+
+
+def charge_claims(pod: Pod) -> None:
+    """Charge the answer for the claims of a pod: few pods have more than are free.
+
+    Raises:
+        AnswerInterrupted: The answer takes too long.
+    """
+    further_claims = len(pod.spec.resource_claims or ()) - FREE_CLAIMS
+    if further_claims > 0:
+        current_scope().meter.count(STEPS_PER_CLAIM * further_claims)
 
 
 def _count_kinds(members: Sequence[Candidate], request: GroupRequest, snapshot: Snapshot) -> int:

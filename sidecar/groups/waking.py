@@ -12,7 +12,8 @@ from msgspec import structs
 
 from allocator.model.plan import Budget
 from allocator.pods.claims import Name
-from kube.cel.scope import AnswersPending, BudgetSpent, evaluating, metered
+from kube.cel.scope import AnswersPending, BudgetSpent, Meter, current_scope, evaluating
+from sidecar.groups.candidates import charge_claims
 from sidecar.groups.decide import Attempt, find_places
 from sidecar.groups.places import Places
 from sidecar.model.protocol import GroupRequest, Verdict
@@ -26,6 +27,7 @@ from sidecar.plan.waking import (
     PlacedPods,
     WaitingPod,
     Woken,
+    bounded,
     ending_claims,
     question_of,
 )
@@ -75,9 +77,8 @@ def find_placeable(
         unplaceable: UIDs of groups that do not fit, to which others are added.
         limit: Pods at most; a group counts with all of its own, and is not divided.
     """
-    with metered(MAX_STEPS):
-        plan = _Plan(snapshot, set() if unplaceable is None else unplaceable)
-        return _find_placeable(waiting, plan, ending_claims(snapshot), limit)
+    plan = _Plan(snapshot, set() if unplaceable is None else unplaceable)
+    return _find_placeable(waiting, plan, ending_claims(snapshot), limit)
 
 
 def _find_placeable(
@@ -89,7 +90,7 @@ def _find_placeable(
         if isinstance(entry, Keep):
             plan.keep(entry)
             continue
-        with evaluating(tenant=entry.pod.metadata.namespace):
+        with evaluating(tenant=entry.pod.metadata.namespace, meter=plan.meter_of(entry)):
             is_placeable = plan.takes(entry)
         # One that was woken before, and not tried since, takes its devices and is not woken again.
         if entry.woken_s is not None:
@@ -116,6 +117,9 @@ class _Plan:
         self._pods = PlacedPods(snapshot)
         self._unplaceable = unplaceable
         self._taken: set[str] = set()
+        self._is_late = False
+        self._meter = current_scope().meter
+        self._meters: dict[str, Meter] = {}
         # Groups of which equal ones did not fit: what is taken since does not help them.
         self._exhausted: set[Hashable] = set()
         self._nodes_looked_at = 0
@@ -163,10 +167,18 @@ class _Plan:
         if keep.group not in self._taken:
             self._pods.add(keep.claims)
 
+    def meter_of(self, entry: WaitingPod) -> Meter:
+        """Return the meter of the steps for pods and groups of a namespace: others have steps of their own."""
+        namespace = entry.pod.metadata.namespace
+        meter = self._meters.get(namespace)
+        if meter is None:
+            meter = self._meters[namespace] = bounded(MAX_STEPS, parent=self._meter)
+        return meter
+
     def takes(self, entry: WaitingPod) -> bool:
         """Take a pod or group to be placed, if it can be; return True if it can."""
         if entry.group is None:
-            return self._pods.takes(entry)
+            return self._takes_pod(entry)
         if entry.uid in self._unplaceable:
             return False
         key = _question_of(entry.group, self._snapshot)
@@ -175,9 +187,29 @@ class _Plan:
             self._unplaceable.add(entry.uid)
         return bool(is_placeable)
 
+    def _takes_pod(self, entry: WaitingPod) -> bool:
+        """Return True if a pod by itself is taken, or costs too much: then it is answered by itself.
+
+        In each plan again it would keep all others asleep otherwise.
+        """
+        if self._is_late:
+            return True
+        try:
+            charge_claims(entry.pod)
+            return self._pods.takes(entry)
+        except AnswersPending:
+            return True
+        except BudgetSpent:
+            self._note_spent()
+            return True
+
+    def _note_spent(self) -> None:
+        """Take note that the plan took too much time, unless it is the steps of a namespace that are spent."""
+        self._is_late = self._is_late or current_scope().meter.left > 0
+
     def _takes_group(self, entry: WaitingPod, request: GroupRequest, key: Hashable) -> bool | None:
         """Return True if a group is taken; None if it has no turn, or is not decided by then."""
-        if self._nodes_looked_at >= MAX_NODES_LOOKED_AT or self._pods.is_spent:
+        if self._nodes_looked_at >= MAX_NODES_LOOKED_AT or self._pods.is_spent or self._is_late:
             self.is_partial = True
             return None
         if entry.code is Code.BUDGET_EXHAUSTED:
@@ -199,6 +231,7 @@ class _Plan:
         except AnswersPending:
             return True
         except BudgetSpent:
+            self._note_spent()
             return None
         if isinstance(outcome, Places):
             self._pods.add(planned.claim for planned in outcome.claims.values())

@@ -16,6 +16,7 @@ from allocator.pods.claims import Name, claim_name
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
+from kube.cel.scope import Meter, current_scope
 from sidecar.model.protocol import GroupRequest, Verdict
 from sidecar.model.rejections import Code, Rejection
 from sidecar.plan.decisions import Fits, NoDevicesNeeded, find_nodes
@@ -116,7 +117,11 @@ class PlacedPods:
         self._exhausted: set[tuple[Question, str]] = set()
 
     def takes(self, entry: WaitingPod) -> bool:
-        """Take a pod to be placed, if it can be; return True if it can."""
+        """Take a pod to be placed, if it can be; return True if it can.
+
+        Raises:
+            AnswerInterrupted: The pod costs too much.
+        """
         pod = entry.pod
         question = question_of(pod, self._snapshot)
         if question is None:
@@ -125,7 +130,7 @@ class PlacedPods:
             )
         answer = self._answers.get(question)
         if answer is None:
-            if self.is_spent or len(self._answers) >= MAX_QUESTIONS:
+            if self._is_over or len(self._answers) >= MAX_QUESTIONS:
                 return True
             answer = self._answers[question] = self._ask(pod)
         if isinstance(answer, Rejection):
@@ -142,7 +147,11 @@ class PlacedPods:
             self._occupancy = with_allocated(self._occupancy, claim, features, quotas)
 
     def _ask(self, pod: Pod) -> Fits | NoDevicesNeeded | Rejection:
-        """Return the nodes for a pod, with the budget that those before it leave to its tenant."""
+        """Return the nodes for a pod, with the budget that those before it leave to its tenant.
+
+        Raises:
+            AnswerInterrupted: The pod costs too much.
+        """
         return find_nodes(
             pod,
             self._snapshot,
@@ -159,23 +168,36 @@ class PlacedPods:
         searches, steps = self._limits
         return costs.searched > searches or costs.steps > steps
 
+    @property
+    def _is_over(self) -> bool:
+        """Return True if the plan has cost enough, or the pods of this namespace, with their lists."""
+        return self.is_spent or current_scope().meter.left == 0
+
     def _takes_node(self, entry: WaitingPod, question: Question, answer: Fits) -> bool:
         """Place a pod on the best node that those before it left free."""
         for node in answer.nodes:
             if node.name in entry.tried or (question, node.name) in self._exhausted:
                 continue
-            if self.is_spent:
+            if self._is_over:
                 return True
             placement = place(entry.pod, node.name, self._snapshot, occupancy=self._occupancy)
             if isinstance(placement, Placement):
                 self.add(itertools.starmap(with_allocation, placement.allocations))
                 return True
+            if self._is_over:
+                return True  # It may have been cut off.
             self._exhausted.add((question, node.name))
             if placement.code is Code.EXCEEDS_DEVICE_QUOTA:
                 # Most nodes have the same charge: those that are still affordable are asked for at once.
                 fewer = self._answers[question] = self._ask(entry.pod)
                 return isinstance(fewer, Fits) and self._takes_node(entry, question, fewer)
         return False
+
+
+def bounded(steps: int, parent: Meter) -> Meter:
+    """Return a meter with so many steps, also of what has a limit of its own."""
+    meter = Meter(steps, is_over=lambda: meter.left == 0, parent=parent)
+    return meter
 
 
 def question_of(pod: Pod, snapshot: Snapshot) -> Question | None:

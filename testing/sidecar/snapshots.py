@@ -75,6 +75,14 @@ def pod(
     )
 
 
+def affinity(terms: int) -> dict[str, Any]:
+    """A required node affinity of so many terms that no node meets."""
+    keys = (f"key-{number}" for number in range(terms))
+    selectors = [{"matchExpressions": [{"key": key, "operator": "Exists"}]} for key in keys]
+    required = {"nodeSelectorTerms": selectors}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
 def snapshot(
     *claims: ResourceClaim,
     nodes: Sequence[Node] = (node("node-1"), node("node-2")),

@@ -9,23 +9,26 @@ from msgspec.structs import replace
 from allocator.model.plan import Budget
 from allocator.nodes.headroom import Headroom
 from kube.api.resource import ResourceClaim
+from kube.cel.scope import Meter, evaluating
 from sidecar.groups import waking
 from sidecar.groups.waking import Unplaceable, find_placeable
 from sidecar.model.protocol import ResourceRequests
 from sidecar.model.rejections import Code
 from sidecar.plan.room import Room
 from sidecar.plan.snapshot import Snapshot
-from sidecar.plan.waking import WaitingPod
+from sidecar.plan.waking import MAX_STEPS, WaitingPod
 from testing.allocation.builders import (
+    allocated_claim,
     claim,
     devices,
     node,
     request,
+    result,
     slice_of,
 )
 from testing.device_quotas import device_limit, quota
 from testing.sidecar.groups import group_request, member
-from testing.sidecar.snapshots import pod, snapshot
+from testing.sidecar.snapshots import affinity, pod, snapshot
 
 
 def gpus(count: int, *claims: ResourceClaim, **fields: object) -> Snapshot:
@@ -211,3 +214,25 @@ def test_of_equal_priority_those_that_devices_are_kept_for_are_woken_first() -> 
     assert woken(2, first, ring) == ["first"]
 
     assert woken(2, first, ring, pods=nominated) == ["r0", "r1"]
+
+
+def test_pods_that_cost_much_keep_no_group_of_others_asleep() -> None:
+    """To compare their lists with all nodes would take more time than a plan has."""
+    costly = pod("held", name="costly", namespace="costly", affinity=affinity(1_000))
+    held = allocated_claim(result("gpu-0", pool="elsewhere"), name="held", namespace="costly")
+    ring = group("r", 3, 2)
+    world = snapshot(
+        *(held, *claims_of(ring), claim(request(), name="first"), claim(request(), name="last")),
+        nodes=[node(f"node-{number}") for number in range(200)],
+        slices=[slice_of(*devices(*(f"gpu-{n}" for n in range(4))), pool="node-1", node="node-1")],
+    )
+
+    time_meter = Meter(is_over=lambda: time_meter.steps > MAX_STEPS + 5_000)
+
+    with evaluating(meter=time_meter):
+        answer = find_placeable(
+            [single("first", 1), WaitingPod(costly, 2), ring, single("last", 4)], world
+        )
+
+    names = [name.split("/")[1] for entry in answer.entries for name in entry.names]
+    assert names == ["first", "costly", "r0", "r1", "last"]

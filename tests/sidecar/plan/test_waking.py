@@ -11,6 +11,8 @@ from allocator.search.attempt import AllocatorOptions
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import ResourceClaim
+from kube.cel.scope import Meter, evaluating
+from sidecar.groups.candidates import FREE_CLAIMS, STEPS_PER_CLAIM
 from sidecar.groups.waking import find_placeable
 from sidecar.plan import waking
 from sidecar.plan.decisions import Fits, find_nodes
@@ -184,6 +186,36 @@ def test_a_pod_is_tried_again_when_the_release_that_it_waits_for_is_over(
     woken = find_placeable([waiting], everything)
 
     assert expected == [item.metadata.name for item in woken.pods]
+
+
+def test_a_pod_that_costs_much_keeps_no_other_asleep() -> None:
+    """Its claim is allocated elsewhere; to compare its affinity with all nodes takes all the time of a plan."""
+    everything = snapshots.snapshot(
+        allocated_claim(result("gpu-0", pool="elsewhere"), name="held"),
+        claim(request(), name="gpu"),
+        nodes=[node(f"node-{number}") for number in range(50)],
+        slices=[slice_of(*devices("gpu-0"), pool="node-1", node="node-1")],
+    )
+    waiting = [
+        WaitingPod(snapshots.pod("held", name="costly", affinity=snapshots.affinity(1_000)), 0),
+        WaitingPod(snapshots.pod("gpu", name="other"), 1),
+    ]
+
+    with evaluating(meter=Meter(is_over=lambda: True)):
+        woken = find_placeable(waiting, everything)
+
+    assert ["costly", "other"] == [pod_.metadata.name for pod_ in woken.pods]
+
+
+def test_the_claims_of_a_pod_are_charged_to_the_plan() -> None:
+    names = [f"gpu-{number}" for number in range(100)]
+    world = snapshots.snapshot(*(claim(request(), name=name) for name in names))
+    meter = Meter()
+
+    with evaluating(meter=meter):
+        find_placeable([WaitingPod(snapshots.pod(*names), 0)], world)
+
+    assert meter.steps >= STEPS_PER_CLAIM * (len(names) - FREE_CLAIMS)
 
 
 @pytest.mark.parametrize(
