@@ -228,8 +228,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     def _guarded(self, node: str) -> Iterator[tuple[RunningPod, list[Disruptions]]]:
         """Yield the pods that a drain evicts and that budgets count, with these budgets."""
-        for pod in self.leaving(node):
-            budgets = [budget for budget in self.budgets if budget.covers(pod)]
+        leaving = self.leaving(node)
+        namespaces = {pod.namespace for pod in leaving}
+        # A large cluster has thousands of budgets, and a node pods of a few namespaces.
+        near = [budget for budget in self.budgets if budget.namespace in namespaces]
+        for pod in leaving:
+            budgets = [budget for budget in near if budget.covers(pod)]
             if budgets and not pod.is_unguarded:
                 yield pod, budgets
 

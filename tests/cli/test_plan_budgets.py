@@ -413,7 +413,7 @@ def test_a_budget_is_compared_with_the_pods_of_its_namespace_alone(tmp_path: Pat
         entry
         for name in names
         for entry in (
-            *workload("web", {"cpu": "1"}, ["gpu-0"] * number, namespace=name),
+            *workload("web", {"cpu": "1"}, [f"gpu-{name}"] * number, namespace=name),
             budget(name, minAvailable=1),
         )
     ]
@@ -424,3 +424,8 @@ def test_a_budget_is_compared_with_the_pods_of_its_namespace_alone(tmp_path: Pat
 
     assert [number] * len(names) == [entry.pods for entry in evidence.budgets]
     assert len(names) * number == calls[Disruptions.covers.__code__]
+
+    with counted_calls() as calls:
+        assert [] == [*evidence.blocking_budgets("gpu-team-2")]
+
+    assert number >= calls[Disruptions.covers.__code__]
