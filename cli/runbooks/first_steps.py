@@ -98,7 +98,7 @@ def _autoscaler_steps(plan: Plan) -> Iterator[str]:
 
 
 def _with_first_waves(names: Iterable[tuple[int, str]]) -> str:
-    """Return names, each with the first wave that has it, whose notes are about it; empty without any."""
+    """Return names with the first wave of each, for its notes; empty without any."""
     first: dict[str, int] = {}
     for wave, name in names:
         if name:

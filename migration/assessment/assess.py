@@ -470,7 +470,7 @@ def assess_cluster(
 
 
 def present_components(objects: Sequence[SourceObject]) -> dict[Component, int | None]:
-    """Return the components that are seen by labels, kinds and Deployments, with the release of Kueue where it is known."""
+    """Return the components seen by labels, kinds and Deployments, to their minor release; None for all but Kueue."""
     present = {Component.KUBERNETES}
     for source in objects:
         metadata = source.document.get("metadata")

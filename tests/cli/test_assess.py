@@ -963,7 +963,7 @@ def test_only_components_of_the_cluster_are_named(tmp_path: Path) -> None:
 def test_only_statements_about_the_release_of_a_component_are_named(
     tmp_path: Path, release: str, *, is_told: bool
 ) -> None:
-    """A cluster with Kueue 0.16 was told what 0.19 does, which `plan` left out."""
+    """A cluster with Kueue 0.16 was told of 0.19, and `plan` left that out."""
     web = workload("Deployment", "web", {GPU: "1"})
     web["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpus"}
     image = f"registry.k8s.io/kueue/kueue:v{release}"

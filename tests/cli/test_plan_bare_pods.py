@@ -1,4 +1,4 @@
-"""`preflight.sh` of a plan: a check of ours says which pods without a controller stop a wave, whether planned or not."""
+"""`preflight.sh` of a plan: a check of ours names the pods without a controller that stop a wave, planned or not."""
 
 from pathlib import Path
 

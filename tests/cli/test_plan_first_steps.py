@@ -1,4 +1,4 @@
-"""`drawbridge plan`: README.md has one list of what comes before the first wave, with the places of the details."""
+"""`drawbridge plan`: README.md has one list of the steps before the first wave, with the places of their details."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ HEADING: Final = "## Before the first wave\n"
 
 
 def steps(tmp_path: Path) -> list[str]:
-    """Return the steps of the list, which is there once, without their numbers."""
+    """Return the steps of the only list, without their numbers."""
     page = (tmp_path / "plan" / "README.md").read_text()
     assert 1 == page.count(HEADING)
     lines = page.partition(HEADING)[2].strip().partition("\n\n")[0].splitlines()

@@ -73,8 +73,8 @@ def format_residue(residue: Residue, remaining: Remaining, width: int) -> str:
         if entry.objects:
             text = f"{text}: {_some_names(entry.objects)}"
         rows += [Row(label="left", text=text), Row(label="fix", text=entry.fix)]
-    kept = (*remaining_texts(remaining), *scheduler_stays_texts(residue.schedulers))
-    rows += [Row(label="kept", text=text) for text in kept]
+    texts = (*remaining_texts(remaining), *scheduler_stays_texts(residue.schedulers))
+    rows += [Row(label="kept", text=text) for text in texts]
     if not residue.left:
         rows.insert(0, Row(label="left", text=nothing_left_text(residue, remaining)))
     return format_rows(rows, width)
