@@ -33,6 +33,21 @@ on_nodes() {
   if [ "${#left[@]}" -gt 0 ]; then kubectl "$1" "${left[@]}"; fi
 }
 
+# Whether somebody else has cordoned the node $1: it has no label of these scripts. One that cannot be read is theirs.
+is_cordoned_by_others() {
+  local words=(get nodes --output=name "--field-selector=metadata.name=$1,spec.unschedulable=true")
+  [ -n "$(find_nodes "${words[@]}" '--selector=!drawbridge.internal/cordoned')" ]
+}
+
+# Uncordon the node $1, unless somebody else has cordoned it.
+uncordon_own() {
+  if is_cordoned_by_others "$1"; then
+    printf '%s stays cordoned, since no script of this plan has cordoned it; kubectl uncordon %q lets pods come\n' "$1" "$1" >&2
+    return
+  fi
+  kubectl uncordon "$1"
+}
+
 # Ask the cluster; of a node that is gone every answer is right.
 drawbridge() {
   local word status=0

@@ -99,7 +99,9 @@ kubectl() {
     return
   fi
   case "$1 ${2:-}" in
-    cordon* | uncordon* | drain* | 'annotate node' | 'label node' | 'taint node') on_nodes "$@" ;;
+    # The label goes last, so that this may be repeated.
+    uncordon*) on_nodes "$@" && on_nodes label node "$2" drawbridge.internal/cordoned- ;;
+    cordon* | drain* | 'annotate node' | 'label node' | 'taint node') on_nodes "$@" ;;
     *) noted kubectl "$@" && command kubectl ${context:+"--context=$context"} "$@" ;;
   esac
 }
@@ -183,10 +185,11 @@ change_object() {
 guarded=
 guarded_before=
 drained=' '
-# A line for each node with the labels that it has if it was drained; the nodes that this run has cordoned; and those that
-# an earlier run has drained and left cordoned.
+# A line for each node with the labels that it has if it was drained; the nodes that this run has cordoned; those among them
+# that somebody else had cordoned before; and those that an earlier run has drained and left cordoned.
 drained_nodes=
 cordoned=' '
+cordoned_before=' '
 left_drained=' '
 drained_with() { drained_nodes="$drained_nodes$1 $2"$'\n'; }
 # Note before each command of kubectl what an aborted script has to know.
@@ -194,7 +197,7 @@ note_guards() {
   local node="${3:-}" word marks='' before=''
   case "$1 ${2:-}" in
     drain*) drained="$drained$2 " ;;
-    cordon*) for node in "${@:2}"; do note_cordoned "$node"; done ;;
+    cordon*) for node in "${@:2}"; do note_cordoned "$node" && mark_cordoned "$node"; done ;;
     'annotate node')
       guarded="$(find_lines -v -e "^${node//./[.]} " -e '^$' <<<"$guarded")"$'\n'
       guarded_before="$(find_lines -v -e "^${node//./[.]} " -e '^$' <<<"$guarded_before")"$'\n'
@@ -213,17 +216,25 @@ has_annotation() {
     "--output=jsonpath={.metadata.annotations.${2//./\\.}}" </dev/null || true)"
   [ "$value" = true ]
 }
-# Note the node $1 if an earlier run has drained it and left it cordoned; this run has cordoned none of its own yet.
+# Note the node $1 if an earlier run has drained it and left it cordoned, and if somebody else has cordoned it; this run has
+# cordoned none of its own yet.
 note_cordoned() {
   local node labels words=(get nodes --output=name)
   if [[ "$cordoned" == *" $1 "* ]]; then return; fi
   cordoned="$cordoned$1 "
+  if is_cordoned_by_others "$1"; then cordoned_before="$cordoned_before$1 "; fi
   words+=("--field-selector=metadata.name=$1,spec.unschedulable=true")
   while read -r node labels; do
     if [ "$node" = "$1" ] && [ -n "$(find_nodes "${words[@]}" "--selector=$labels")" ]; then
       left_drained="$left_drained$1 "
     fi
   done <<<"$drained_nodes"
+}
+# Label the node $1, which is to be cordoned, unless somebody else has done that: the label tells later runs, and those of
+# other scripts, who has.
+mark_cordoned() {
+  if [[ "$cordoned_before" == *" $1 "* ]]; then return; fi
+  on_nodes label node "$1" --overwrite drawbridge.internal/cordoned=true
 }
 # Print the nodes that a question finds; none if there is no answer.
 find_nodes() { command kubectl ${context:+"--context=$context"} "$@" </dev/null || true; }
@@ -275,12 +286,16 @@ step() { [ -z "$only_step" ] || [ "$only_step" = "$1" ]; }
 # Print what comes after the whole script.
 say_next() { if [ -z "$only_step" ]; then printf "$@"; fi; }
 
-# Uncordon nodes that were not drained, by an earlier run either, and stop.
+# Uncordon nodes that were not drained, by an earlier run either, and that nobody else has cordoned, and stop.
 give_up() {
   local node free=
   for node in "$@"; do
     if [[ "$left_drained" == *" $node "* ]]; then
       printf '%s stays cordoned, since an earlier run has drained it\n' "$node" >&2
+      continue
+    fi
+    if [[ "$cordoned_before" == *" $node "* ]]; then
+      printf '%s stays cordoned, as it was before this run, by somebody else\n' "$node" >&2
       continue
     fi
     kubectl uncordon "$node"

@@ -157,7 +157,7 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
         ]
         *former, uncordon = _node_parts(path, node, wait, drain, ())
         unmark = _label_line(node, [f"{GIVEN_BACK}-"])
-        released = [unmark, *uncordon.commands, *_release_commands([node])]
+        released = [unmark, command("uncordon_own", node.name), *_release_commands([node])]
         parts += [*former, uncordon._replace(commands=released)]
     restarts = [
         *restart_lines(wave, with_claims=True),

@@ -108,13 +108,14 @@ def test_a_switched_node_that_is_still_empty_keeps_it(tmp_path: Path) -> None:
 # --- the second run of a script that was stopped -----------------------------------------------------
 
 STATEFUL: Final = r"""#!/bin/sh
-# Nodes in the folder @NODES@: files for those that are cordoned, switched, annotated, and drained on the way back.
+# Nodes in the folder @NODES@: files for those that are cordoned, by a script too, switched, annotated, and drained on the way back.
 cd "@NODES@" || exit
 words="$*"
 case "$1 $2" in
   cordon*) shift; for node in "$@"; do touch "$node.cordoned"; done ;;
   uncordon*) rm -f "$2.cordoned" ;;
   "label node")
+    case "$words" in *cordoned=true*) touch "$3.own" ;; *cordoned-*) rm -f "$3.own" ;; esac
     case "$words" in *given-back=true*) touch "$3.given-back" ;; *given-back-*) rm -f "$3.given-back" ;; esac
     case "$words" in *plugin=true*) touch "$3.switched" ;; *plugin-*) rm -f "$3.switched" ;; esac ;;
   "annotate node")
@@ -126,6 +127,7 @@ case "$1 $2" in
     node="${node%%,*}"
     if [ ! -e "$node.cordoned" ]; then exit; fi
     case "$words" in
+      *'--selector=!drawbridge.internal/cordoned'*) if [ -e "$node.own" ]; then exit; fi ;;
       *--selector=*given-back=true*) if [ ! -e "$node.given-back" ]; then exit; fi ;;
       *--selector=*) if [ ! -e "$node.switched" ]; then exit; fi ;;
     esac
@@ -147,12 +149,12 @@ class SecondRun:
         self._bin = folder / "bin"
         (self._bin / "kubectl").write_text(STATEFUL.replace("@NODES@", str(self._nodes)))
 
-    def run(self, fails_at: str = "") -> tuple[int, str, list[str]]:
+    def run(self, fails_at: str = "", step: str = "") -> tuple[int, str, list[str]]:
         """Return the status, the output, and the files of nodes; a question about a node is answered by 1."""
         answer = f'#!/bin/sh\ncase "$*" in *"{fails_at or "nothing"}"*) exit 1 ;; esac\n'
         (self._bin / "drawbridge").write_text(answer)
         ran = subprocess.run(
-            [self._script],
+            [self._script, *([f"--step={step}"] if step else [])],
             env={"PATH": f"{self._bin}:{os.environ['PATH']}"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -173,7 +175,7 @@ def test_a_second_run_that_is_aborted_leaves_a_node_that_the_first_has_drained(
     script = SecondRun(tmp_path, "switch")
     status, _, files = script.run("--node=gpu-1 --expect-devices")
     stopped = ["gpu-0.annotated", "gpu-0.switched"]
-    stopped += ["gpu-1.annotated", "gpu-1.cordoned", "gpu-1.switched"]
+    stopped += ["gpu-1.annotated", "gpu-1.cordoned", "gpu-1.own", "gpu-1.switched"]
     assert (1, stopped) == (status, files)
 
     status, text, files = script.run("--node=gpu-0 --before")
@@ -189,24 +191,36 @@ def test_a_second_run_that_is_aborted_leaves_a_node_that_the_first_has_drained(
     ("phase", "files", "free", "left"),
     [
         ("switch", [], "gpu-0 gpu-1", []),
-        ("switch", ["gpu-1.cordoned"], "gpu-0 gpu-1", []),
+        ("switch", ["gpu-1.cordoned", "gpu-1.own"], "gpu-0 gpu-1", []),
+        ("switch", ["gpu-1.cordoned"], "gpu-0", ["gpu-1.cordoned"]),
         ("switch", ["gpu-0.switched"], "gpu-0 gpu-1", ["gpu-0.switched"]),
         (
             "switch",
-            ["gpu-0.cordoned", "gpu-0.switched"],
+            ["gpu-0.cordoned", "gpu-0.own", "gpu-0.switched"],
             "gpu-1",
-            ["gpu-0.cordoned", "gpu-0.switched"],
+            ["gpu-0.cordoned", "gpu-0.own", "gpu-0.switched"],
         ),
         (
             "rollback",
-            ["gpu-0.switched", "gpu-1.cordoned", "gpu-1.given-back"],
+            ["gpu-0.switched", "gpu-1.cordoned", "gpu-1.given-back", "gpu-1.own"],
             "gpu-0",
-            ["gpu-0.switched", "gpu-1.cordoned", "gpu-1.given-back"],
+            ["gpu-0.switched", "gpu-1.cordoned", "gpu-1.given-back", "gpu-1.own"],
         ),
-        ("rollback", ["gpu-0.cordoned", "gpu-1.cordoned"], "gpu-1 gpu-0", []),
         (
             "rollback",
-            ["gpu-0.switched", "gpu-1.cordoned", "gpu-1.switched"],
+            ["gpu-0.cordoned", "gpu-0.own", "gpu-1.cordoned", "gpu-1.own"],
+            "gpu-1 gpu-0",
+            [],
+        ),
+        (
+            "rollback",
+            ["gpu-0.cordoned", "gpu-1.cordoned", "gpu-1.own"],
+            "gpu-1",
+            ["gpu-0.cordoned"],
+        ),
+        (
+            "rollback",
+            ["gpu-0.switched", "gpu-1.cordoned", "gpu-1.own", "gpu-1.switched"],
             "gpu-1 gpu-0",
             ["gpu-0.switched", "gpu-1.switched"],
         ),
@@ -214,10 +228,12 @@ def test_a_second_run_that_is_aborted_leaves_a_node_that_the_first_has_drained(
     ids=[
         "none was drained",
         "an earlier run has cordoned it, and not drained it",
+        "somebody else has cordoned it",
         "an earlier run has done it",
         "an earlier run has drained it",
         "an earlier run has given it back",
         "a switch has cordoned both, and drained none",
+        "somebody else has cordoned one",
         "an earlier run has not given it back",
     ],
 )
@@ -241,7 +257,7 @@ def test_a_way_back_that_is_stopped_leaves_the_node_that_it_has_drained(tmp_path
     text = kubectl.read_text()
     kubectl.write_text(text.replace("echo 4; exit", "echo 0; exit"))
     assert 1 == script.run()[0]
-    drained = ["gpu-1.annotated", "gpu-1.cordoned", "gpu-1.given-back"]
+    drained = ["gpu-1.annotated", "gpu-1.cordoned", "gpu-1.given-back", "gpu-1.own"]
 
     status, told, files = script.run("--node=gpu-1 --before")
 
@@ -249,3 +265,47 @@ def test_a_way_back_that_is_stopped_leaves_the_node_that_it_has_drained(tmp_path
     assert "gpu-1 stays cordoned, since an earlier run has drained it" in told
     kubectl.write_text(text)
     assert (0, []) == script.run()[::2]
+
+
+# --- nodes that somebody else has cordoned ------------------------------------------------------------
+
+OTHERS: Final = "gpu-1.cordoned"
+
+
+def test_a_wave_uncordons_a_node_at_its_end_as_its_check_says(tmp_path: Path) -> None:
+    status, text, files = SecondRun(tmp_path, "switch", OTHERS).run()
+
+    assert (0, ["gpu-0.switched", "gpu-1.switched"]) == (status, files), text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (["gpu-0.own", "gpu-0.cordoned", OTHERS], [OTHERS]),
+        (["gpu-0.switched", "gpu-1.switched", OTHERS], [OTHERS]),
+        (["gpu-0.switched", "gpu-1.switched", "gpu-1.own", OTHERS], []),
+    ],
+    ids=["none was switched", "it was switched", "a script has cordoned it"],
+)
+def test_a_way_back_leaves_a_node_cordoned_that_it_has_found_so(
+    tmp_path: Path, before: list[str], after: list[str]
+) -> None:
+    """A node that somebody had cordoned for a repair took pods again."""
+    status, text, files = SecondRun(tmp_path, "rollback", *before).run()
+
+    assert (0, after) == (status, files), text
+    said = "gpu-1 stays cordoned, since no script of this plan has cordoned it; kubectl uncordon gpu-1 lets pods come"
+    assert (said in text) is (after != [])
+
+
+@pytest.mark.parametrize("names", [[], [OTHERS], [OTHERS, "gpu-1.own"]])
+def test_a_step_that_only_uncordons_knows_who_has_cordoned_the_node(
+    tmp_path: Path, names: list[str]
+) -> None:
+    """`drawbridge wave back` runs no other step of a node that was not drained."""
+    script = SecondRun(tmp_path, "rollback", *names)
+
+    status, text, files = script.run(step="uncordon/gpu-1")
+
+    assert (0, [OTHERS] if names == [OTHERS] else []) == (status, files), text
+    assert (0, files) == script.run(step="uncordon/gpu-1")[::2]

@@ -91,7 +91,8 @@ def test_pods_with_devices_are_deleted_when_their_node_has_changed_hands(tmp_pat
     for name in deleting:
         lines = [line.strip() for line in scripts[name].splitlines()]
         place = lines.index(expected)
-        assert place < lines.index("kubectl uncordon gpu-0")
+        verb = "kubectl uncordon" if name.startswith("switch") else "uncordon_own"
+        assert place < lines.index(f"{verb} gpu-0")
         verified = [number for number, line in enumerate(lines) if "--expect-devices" in line]
         assert not verified or verified[-1] < place
 

@@ -159,12 +159,12 @@ def test_a_node_of_a_pool_is_kept_while_it_is_empty(
     assert ("nvidia.com/dra-kubelet-plugin=true in the pool" in notes(plan)) is not is_karpenter
     assert ("drift, and Karpenter replaces them" in notes(plan)) is is_karpenter
     assert ("uninitialized, delete its NodeClaim by hand" in notes(plan)) is is_karpenter
-    for name in ("switch", "rollback"):
+    for name, uncordon in (("switch", "kubectl uncordon"), ("rollback", "uncordon_own")):
         lines = [line.strip() for line in script(tmp_path, f"wave-1/{name}.sh").splitlines()]
         begin = lines.index(f"kubectl annotate node gpu-0 --overwrite {annotation}=true")
         end = lines.index(f"kubectl annotate node gpu-0 {annotation}-")
         assert begin < lines.index("kubectl cordon gpu-0")
-        assert lines.index("kubectl uncordon gpu-0") < end
+        assert lines.index(f"{uncordon} gpu-0") < end
 
 
 def test_a_switched_node_is_kept_until_pods_may_use_it(tmp_path: Path) -> None:

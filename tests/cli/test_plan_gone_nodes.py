@@ -34,6 +34,9 @@ case "$*" in *"--node=$GONE "*) exit 1 ;; esac
 """
 SAID: Final = "node gpu-1 was deleted since the plan was made, and is left out"
 CHANGES: Final = ("cordon", "drain", "label", "uncordon")
+CORDONED: Final = ("label", "cordon")
+UNCORDONED: Final = ("uncordon", "label")
+"""A label tells who has cordoned a node."""
 
 
 class Runbook:
@@ -91,9 +94,10 @@ class Runbook:
 @pytest.mark.parametrize(
     ("phase", "expected"),
     [
-        ("switch", ["cordon", "drain", "label", "uncordon"]),
-        # It is cordoned together with the node that is gone, then in its own step.
-        ("rollback", ["cordon", "cordon", "drain", "label", "label", "uncordon"]),
+        # It is to be cordoned together with the node that is gone, and so once more without that one.
+        ("switch", ["label", *CORDONED, "drain", "label", *UNCORDONED]),
+        # Then in its own step.
+        ("rollback", ["label", *CORDONED, *CORDONED, "drain", "label", "label", *UNCORDONED]),
     ],
 )
 def test_the_other_nodes_of_its_wave_go_on(tmp_path: Path, phase: str, expected: list[str]) -> None:

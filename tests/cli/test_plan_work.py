@@ -421,8 +421,13 @@ def test_without_an_answer_the_nodes_are_uncordoned_and_none_is_drained(tmp_path
     assert 1 == status
     assert "waits for those that end, --evict-jobs=gpu-1 evicts all of this node" in text
     assert "given up; uncordoned: gpu-1" in text
-    assert [] == runbook.lines("kubectl drain", "kubectl label")
-    assert ["kubectl cordon gpu-1", "kubectl uncordon gpu-1"] == runbook.lines("kubectl")
+    assert [] == runbook.lines("kubectl drain")
+    assert [
+        "kubectl label node gpu-1 --overwrite drawbridge.internal/cordoned=true",
+        "kubectl cordon gpu-1",
+        "kubectl uncordon gpu-1",
+        "kubectl label node gpu-1 drawbridge.internal/cordoned-",
+    ] == runbook.lines("kubectl")
     assert ["drawbridge verify --live --node=gpu-1 --before"] == runbook.lines("drawbridge")
 
 

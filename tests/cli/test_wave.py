@@ -180,7 +180,7 @@ async def test_no_answer_is_no(migration: Migration) -> None:
 
 
 async def test_a_record_says_who_is_where_and_since_when(migration: Migration) -> None:
-    await migration.wave("next", kill="10 before")
+    await migration.wave("next", kill="12 before")
 
     record = migration.record
     assert ("1", "drain/hami-2", "hami-2", "begun", "4", "11") == tuple(
@@ -229,7 +229,7 @@ async def test_another_cluster_is_refused(migration: Migration) -> None:
 
 
 async def test_a_second_operator_is_refused(migration: Migration) -> None:
-    await migration.wave("next", kill="10 before")
+    await migration.wave("next", kill="12 before")
     before = migration.cluster.calls.read_text()
     migration.account = "bob"
 
@@ -248,7 +248,7 @@ async def test_a_second_operator_is_refused(migration: Migration) -> None:
 async def test_another_plan_is_refused_unless_it_replaces_one_between_waves(
     migration: Migration,
 ) -> None:
-    await migration.wave("next", kill="10 before")
+    await migration.wave("next", kill="12 before")
     script = migration.plan / "wave-1" / "switch.sh"
     text = script.read_text()
     script.write_text(text + "# edited\n")
@@ -381,7 +381,7 @@ async def test_without_a_namespace_the_message_names_it(migration: Migration) ->
 
 
 async def test_a_failed_step_ends_the_call_and_is_repeated(migration: Migration) -> None:
-    result = await migration.wave("next", kill="10 before")
+    result = await migration.wave("next", kill="12 before")
 
     assert 1 == result.exit_code
     assert "stopped: wave-1/switch.sh, step drain/hami-2, ended with status" in result.stderr
@@ -436,8 +436,10 @@ async def test_what_was_not_begun_is_not_taken_back(migration: Migration) -> Non
     assert 0 == result.exit_code, result.output
     calls = [call for call in migration.cluster.lines("kubectl") if "kubectl get " not in call]
     begin = calls.index("kubectl uncordon hami-2") + 1
-    assert ["label node", "uncordon hami-0", "cordon hami-2"] == [
-        " ".join(call.split()[1:3]) for call in calls[begin : begin + 3]
+    # Labels say which nodes a script has cordoned, and which it has given back.
+    commands = [" ".join(call.split()[1:3]) for call in calls[begin : begin + 6]]
+    assert ["uncordon hami-0", "cordon hami-2"] == [
+        text for text in commands if text != "label node"
     ]
     assert not any("rollout restart" in call or "namespace/" in call for call in calls)
     assert "on" == migration.cluster.snapshot()["node.hami-2.gpu"]
@@ -463,7 +465,7 @@ HOSTILE: Final = "$(touch pwned)\n; kubectl delete node hami-0 #\x1b[31m"
 async def test_nothing_that_is_run_comes_from_the_config_map(
     migration: Migration, data: dict[str, str], message: str
 ) -> None:
-    await migration.wave("next", kill="10 before")
+    await migration.wave("next", kill="12 before")
     before = migration.cluster.calls.read_text()
     migration.overwrite(**data)
 
@@ -478,7 +480,7 @@ async def test_nothing_that_is_run_comes_from_the_config_map(
 
 
 async def test_keys_that_nobody_knows_and_times_change_nothing(migration: Migration) -> None:
-    await migration.wave("next", kill="10 before")
+    await migration.wave("next", kill="12 before")
     migration.overwrite(
         when=HOSTILE, script="/bin/sh", command="reboot", nodes="900", **{"a.b": "c"}
     )
