@@ -142,6 +142,33 @@ def test_what_leaves_is_grouped_by_its_course(tmp_path: Path) -> None:
     assert f"workloads {len(workloads)} " in tiles or f"{len(workloads)} workloads" in tiles
 
 
+def test_pods_without_devices_that_are_waited_for_are_named_and_not_counted(
+    tmp_path: Path,
+) -> None:
+    """The README said that leaving pods are those with devices, and counted each pod of a Job on the nodes."""
+    plain = workload("plain", {"cpu": "1"}, ["gpu-0", "gpu-0"], kind="Job", restartPolicy="Never")
+    train = workload("train", {GPU: "1"}, ["gpu-0"], kind="Job", restartPolicy="Never")
+    for owner, *pods in (plain, train):
+        owner["apiVersion"] = "batch/v1"
+        for pod in pods:
+            pod["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1"
+    shy = workload("shy", {"cpu": "1"}, ["gpu-0"])
+    shy[1]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1"), plugin_node("gpu-2")]
+    web = workload("web", {GPU: "1"}, ["gpu-0"])
+
+    call(tmp_path, [*nodes, *plain, *train, *shy, *web], "--wave-nodes", 1)
+
+    waves = document(tmp_path)["waves"]
+    (wave,) = (entry for entry in waves if ["gpu-0"] == [node["name"] for node in entry["nodes"]])
+    assert (2, 1) == (wave["movedPods"], wave["evictedPods"])
+    assert 4 == len([work for work in wave["work"] if work["waits"]])
+    text = shown((tmp_path / "plan" / "plan.html").read_text())
+    assert "Job/team/plain: 2 pods without devices" in text
+    assert "Job/team/train: 1 pod " in text
+    assert "Deployment/team/shy: 1 pod without devices" in text
+
+
 def test_every_pod_that_a_drain_evicts_is_named(tmp_path: Path) -> None:
     """A pod without devices was a number, and its losses stood in the README alone."""
     head = workload("head", {"cpu": "1"}, ["gpu-0"], kind="RayCluster", namespace="ray")

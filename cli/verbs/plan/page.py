@@ -292,7 +292,7 @@ def _ending(wave: Wave) -> Iterator[Markup]:
 
 
 def _leaving(details: WaveDetails) -> Iterator[Markup]:
-    """Yield the course of the pods with devices of a wave's nodes."""
+    """Yield the course of the pods with devices of a wave's nodes, and of others that are waited for or asked about."""
     if not details.leaving:
         yield element("h3", _COURSES[Course.MOVES])
         yield element("p", "No pod with devices.")
@@ -302,6 +302,7 @@ def _leaving(details: WaveDetails) -> Iterator[Markup]:
             yield element("h3", title)
             texts = (
                 f"{reference_text(entry.workload)}: {count_text(entry.pods, 'pod')}"
+                f"{'' if entry.has_devices else ' without devices'}"
                 for entry in entries
             )
             yield element("ul", (element("li", text) for text in texts))

@@ -345,11 +345,13 @@ def _with_courses(
     waves: Sequence[Wave], details: Sequence[WaveDetails], prepared: PreparedCluster
 ) -> tuple[WaveDetails, ...]:
     """Return the details of waves with the course of the pods that leave their nodes."""
-    with_devices = frozenset(
-        member for workload in prepared.cluster.workloads for member in workload.members
+    workloads = prepared.cluster.workloads
+    members = frozenset(member for workload in workloads for member in workload.members)
+    pods = read_courses(
+        *(prepared.work, prepared.evidence, prepared.groups),
+        bound=prepared.bound_pods & members,
+        with_devices=frozenset(workload.key.reference for workload in workloads),
     )
-    bound = prepared.bound_pods & with_devices
-    pods = read_courses(prepared.work, prepared.evidence, prepared.groups, bound)
     return tuple(
         with_leaving(entry, wave, pods) for wave, entry in zip(waves, details, strict=True)
     )

@@ -48,11 +48,12 @@ class Course(StrEnum):
 
 
 class Leaving(NamedTuple):
-    """Pods of a workload, as `Kind/namespace/name`, that a wave takes from its nodes."""
+    """Pods of a workload, as `Kind/namespace/name`, that a wave takes from its nodes; no number counts those without devices."""
 
     workload: str
     pods: int
     course: Course
+    has_devices: bool = True
 
     @property
     def is_evicted(self) -> bool:
@@ -68,7 +69,7 @@ class WaveDetails(msgspec.Struct, frozen=True, kw_only=True):
         placed: Workload to the number of its pods that have a node before the wave.
         before: Node to its use; of all nodes with devices, as the two others.
         during: While the nodes of the wave are drained.
-        leaving: The pods of its nodes with their course, those among them that run to their end without devices.
+        leaving: The pods of its nodes with their course, those without devices too that are waited for or asked about.
         others: The pods without devices that it evicts, in order.
         places: Pod to its node after the wave.
         starting: Pod without a node today to the one that it gets with the wave.

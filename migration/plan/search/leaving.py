@@ -23,19 +23,23 @@ class PodCourses(NamedTuple):
         ending: Those that run to their end.
         bound: Those with devices and a volume of one node.
         running_out: The workloads with pods that a script waits for until they end.
+        with_devices: The workloads whose pods request devices, as `Kind/namespace/name`.
     """
 
     keys: Mapping[tuple[str, str], PodKey]
     ending: Collection[tuple[str, str]]
     bound: Collection[tuple[str, str]]
     running_out: Collection[str]
+    with_devices: Collection[str]
 
 
 def read_courses(
     work: Mapping[str, Sequence[PlannedWork]],
     evidence: Evidence,
     groups: Mapping[str, Workload],
+    *,
     bound: Collection[tuple[str, str]],
+    with_devices: Collection[str],
 ) -> PodCourses:
     """Return the pods of a cluster, for the courses of those of each wave.
 
@@ -44,6 +48,7 @@ def read_courses(
         evidence: All pods of the cluster.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
         bound: Those of `PodCourses`.
+        with_devices: Those of `PodCourses`.
     """
     keys, ending = pod_keys(groups), ending_names(evidence)
     running_out = {
@@ -52,7 +57,7 @@ def read_courses(
         for item in items
         if is_waited_out(item, ending) and (key := keys.get(pod_name(item))) is not None
     }
-    return PodCourses(keys, ending, bound, running_out)
+    return PodCourses(keys, ending, bound, running_out, with_devices)
 
 
 def with_leaving(details: WaveDetails, wave: Wave, pods: PodCourses) -> WaveDetails:
@@ -78,7 +83,7 @@ def with_leaving(details: WaveDetails, wave: Wave, pods: PodCourses) -> WaveDeta
         if reference not in pods.running_out
     ]
     leaving += [
-        Leaving(reference, number, course)
+        Leaving(reference, number, course, has_devices=reference in pods.with_devices)
         for course, counts in waiting.items()
         for reference, number in sorted(counts.items())
     ]
@@ -89,10 +94,11 @@ def with_leaving(details: WaveDetails, wave: Wave, pods: PodCourses) -> WaveDeta
 
 def with_pod_counts(wave: Wave, details: WaveDetails) -> Wave:
     """Return a wave with the numbers of pods with devices that leave its nodes, and that its drains evict."""
+    leaving = [entry for entry in details.leaving if entry.has_devices]
     return msgspec.structs.replace(
         wave,
-        moved_pods=sum(entry.pods for entry in details.leaving),
-        evicted_pods=sum(entry.pods for entry in details.leaving if entry.is_evicted),
+        moved_pods=sum(entry.pods for entry in leaving),
+        evicted_pods=sum(entry.pods for entry in leaving if entry.is_evicted),
     )
 
 
