@@ -44,6 +44,14 @@ def test_names_in_docs_exist(page: Path) -> None:
     assert [] == _problems(page)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_command_upgrades_a_release_by_its_old_defaults(page: Path) -> None:
+    """With --reuse-values keys of a newer chart are missing, and null takes no value of the release back."""
+    commands = re.findall(r"^ *helm upgrade .*", page.read_text(), re.MULTILINE)
+
+    assert [] == [command for command in commands if " --reuse-values" in command]
+
+
 def test_the_index_links_every_page() -> None:
     index = (ROOT / "docs/index.md").read_text()
     pages = [path.relative_to(ROOT / "docs") for path in ROOT.glob("docs/**/*.md")]
