@@ -1,0 +1,31 @@
+"""README.md of a plan is read as Markdown, and has texts that users of the cluster wrote."""
+
+from pathlib import Path
+
+import pytest
+
+from testing.migration import SHARE, hami_node, workload
+from testing.plan import call
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[a](https://a.example)", r"\[a](https://a.example)"),
+        (r"\[a](https://a.example)", r"\\\[a](https://a.example)"),
+        ("**do this**", r"\*\*do this\*\*"),
+        ("<b>a|b</b>", r"&lt;b&gt;a\|b&lt;/b&gt;"),
+    ],
+)
+def test_a_name_in_the_page_is_no_markup(tmp_path: Path, text: str, expected: str) -> None:
+    """Whoever may create pods writes any text as the name of an owner."""
+    _, pod = workload("web", SHARE, ["hami-0"])
+    pod["metadata"]["ownerReferences"] = [
+        {"apiVersion": "a.example/v1", "kind": "Set", "name": text, "controller": True}
+    ]
+    call(tmp_path, [hami_node("hami-0"), hami_node("hami-1"), pod], "--wave-nodes", 1)
+
+    page = (tmp_path / "plan" / "README.md").read_text()
+
+    assert f"Set/team/{expected}" in page
+    assert text not in page.replace(expected, "")
