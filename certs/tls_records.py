@@ -8,13 +8,19 @@ time. Their lengths are readable without keys.
 import ssl
 from typing import Any, Final
 
+from certs.client_hello import ClientHellos
+
 MAX_HANDSHAKE_BYTES: Final = 16 * 1024
 """The bytes of a client until the end of its handshake; a chain of three long certificates has 6 KiB."""
-MAX_RECORDS: Final = 128
-"""The records of a connection, beside those for which it has sent data."""
 BYTES_PER_RECORD: Final = 256
 """The bytes of data for which a connection may send one more record; a review has more in each."""
+MAX_RECORDS: Final = 128
+"""The records of a connection beside those for which it has sent data. Nor are more saved up by sending data."""
+MAX_EMPTY_RECORDS: Final = 32
+"""The records without data behind a handshake. Clients replace their keys after millions of records, if ever."""
+_MAX_SPARE_BYTES: Final = MAX_RECORDS * BYTES_PER_RECORD
 _HEAD_BYTES: Final = 5
+_HANDSHAKE: Final = 22
 
 
 class MeteredConnection(ssl.SSLObject):
@@ -31,23 +37,26 @@ class MeteredConnection(ssl.SSLObject):
         self._records = records
         self._head = b""
         self._missing_bytes = 0  # Of the record that has begun to arrive.
-        self._record_count = 0
-        self._record_bytes = 0
-        self._data_bytes = 0
+        self._kind = 0  # Of the same.
+        self._hellos: ClientHellos | None = ClientHellos()  # None after the handshake.
+        self._handshake_bytes = 0
+        self._empty_records = 0
+        self._spare_bytes = _MAX_SPARE_BYTES
 
     def do_handshake(self) -> None:
         """Go on with the handshake.
 
         Raises:
-            ssl.SSLError: It failed, or is too long.
+            ssl.SSLError: It failed, or would take too long.
         """
         while True:
             try:
                 super().do_handshake()
             except ssl.SSLWantReadError:
-                if not self._pass_record(max_bytes=MAX_HANDSHAKE_BYTES):
+                if not self._pass_record():
                     raise
             else:
+                self._hellos = None
                 return
 
     def read(self, *arguments: Any, **keywords: Any) -> Any:
@@ -63,8 +72,10 @@ class MeteredConnection(ssl.SSLObject):
             except ssl.SSLWantReadError:
                 if not is_whole:
                     raise
+                self._count_empty()
             else:
-                self._data_bytes += data if isinstance(data, int) else len(data)
+                size = data if isinstance(data, int) else len(data)
+                self._spare_bytes = min(self._spare_bytes + size, _MAX_SPARE_BYTES)
                 return data
 
     def unwrap(self) -> Any:
@@ -79,30 +90,50 @@ class MeteredConnection(ssl.SSLObject):
             except ssl.SSLWantReadError:
                 if not self._pass_record():
                     raise
+                self._count_empty()
 
-    def _pass_record(self, max_bytes: int | None = None) -> bool:
+    def _pass_record(self) -> bool:
         """Pass on the next part of a record; return True at its end.
 
-        Args:
-            max_bytes: The bytes of all records, this one included; None for any number.
-
         Raises:
-            ssl.SSLError: There are too many records, or too many bytes.
+            ssl.SSLError: There are too many records, or the handshake would take too long.
         """
         if not self._missing_bytes:
             self._head += self._incoming.read(_HEAD_BYTES - len(self._head))
             if len(self._head) < _HEAD_BYTES:
                 return False
             head, self._head = self._head, b""
+            self._kind = head[0]
             self._missing_bytes = int.from_bytes(head[3:])
-            self._record_count += 1
-            self._record_bytes += _HEAD_BYTES + self._missing_bytes
-            if self._record_count > MAX_RECORDS + self._data_bytes // BYTES_PER_RECORD:
+            self._spare_bytes -= BYTES_PER_RECORD
+            if self._spare_bytes < 0:
                 raise ssl.SSLError("too many records")
-            if max_bytes is not None and self._record_bytes > max_bytes:
-                raise ssl.SSLError("the handshake is too long")
             self._records.write(head)
         rest = self._incoming.read(self._missing_bytes) if self._missing_bytes else b""
+        if self._hellos is not None:
+            self._check_handshake(self._hellos, rest)
         self._missing_bytes -= len(rest)
         self._records.write(rest)
         return not self._missing_bytes
+
+    def _check_handshake(self, hellos: ClientHellos, part: bytes) -> None:
+        """Look at bytes of a handshake before OpenSSL does.
+
+        Raises:
+            ssl.SSLError: There are too many, or they end a hello that would take too long.
+        """
+        self._handshake_bytes += len(part)
+        if self._handshake_bytes > MAX_HANDSHAKE_BYTES:
+            raise ssl.SSLError("the handshake is too long")
+        if self._kind == _HANDSHAKE and not hellos.take(part):
+            raise ssl.SSLError("a key in a finite field")
+
+    def _count_empty(self) -> None:
+        """Count a record that had no data.
+
+        Raises:
+            ssl.SSLError: There are too many.
+        """
+        self._empty_records += 1
+        if self._empty_records > MAX_EMPTY_RECORDS:
+            raise ssl.SSLError("too many records without data")

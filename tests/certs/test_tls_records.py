@@ -7,10 +7,18 @@ from typing import Final
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA384
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from certs.authority import Authority
 from certs.serving import Listener, issue_serving_certificate
-from certs.tls_records import BYTES_PER_RECORD, MAX_HANDSHAKE_BYTES, MAX_RECORDS
+from certs.tls_records import (
+    BYTES_PER_RECORD,
+    MAX_EMPTY_RECORDS,
+    MAX_HANDSHAKE_BYTES,
+    MAX_RECORDS,
+)
 from testing.client_certificates import client_context
 
 NOW: Final = datetime.now(UTC)  # noqa: TID251  TLS compares with the clock.
@@ -50,6 +58,29 @@ class Ends:
                 except ssl.SSLWantReadError:
                     break
         return data
+
+
+class RecordWriter:
+    """Writes records that no library for TLS writes: those of a client, given the secret of its connection."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._key = AESGCM(_expanded(secret, b"key", 32))
+        self._nonce = int.from_bytes(_expanded(secret, b"iv", 12))
+        self._count = 0
+
+    def record(self, data: bytes) -> bytes:
+        """Return the next record of a connection."""
+        head = b"\x17\x03\x03" + (len(data) + 17).to_bytes(2, "big")
+        nonce = (self._nonce ^ self._count).to_bytes(12, "big")
+        self._count += 1
+        return head + self._key.encrypt(nonce, data + b"\x17", head)
+
+
+def _expanded(secret: bytes, name: bytes, length: int) -> bytes:
+    """Return a key or a nonce of a connection (RFC 8446, 7.1)."""
+    label = b"tls13 " + name
+    info = length.to_bytes(2, "big") + bytes([len(label)]) + label + b"\x00"
+    return HKDFExpand(SHA384(), length, info).derive(secret)
 
 
 def try_handshake(end: ssl.SSLObject) -> None:
@@ -101,6 +132,41 @@ def test_records_with_data_have_none() -> None:
         for _ in range(MAX_RECORDS):
             ends.client.write(record)
         assert ends.received() == record * MAX_RECORDS
+
+
+def test_data_saves_up_no_records() -> None:
+    ends = Ends(ANY_CLIENT, plain_client())
+    ends.shake_hands()
+    data = b"a" * (2 * MAX_RECORDS * BYTES_PER_RECORD)
+    ends.client.write(data)
+    assert ends.received() == data
+
+    for _ in range(MAX_RECORDS + 1):
+        ends.client.write(b"a")
+    with pytest.raises(ssl.SSLError, match="too many records"):
+        ends.received()
+
+
+def test_records_without_data_have_an_end_whatever_comes_between(tmp_path: Path) -> None:
+    """Each may make OpenSSL replace keys, which takes 20 times as long as a record with little data."""
+    client = plain_client()
+    client.keylog_filename = str(tmp_path / "secrets")
+    ends = Ends(ANY_CLIENT, client)
+    ends.shake_hands()
+    assert ends.client.cipher() == ("TLS_AES_256_GCM_SHA384", "TLSv1.3", 256)
+    lines = (tmp_path / "secrets").read_text().splitlines()
+    secret = next(line for line in lines if line.startswith("CLIENT_TRAFFIC_SECRET_0"))
+    writer = RecordWriter(bytes.fromhex(secret.split()[-1]))
+
+    for _ in range(2):
+        for _ in range(MAX_EMPTY_RECORDS // 2):
+            ends.to_server.write(writer.record(b""))
+        ends.to_server.write(writer.record(b"a" * 1000))
+        assert ends.received() == b"a" * 1000
+
+    ends.to_server.write(writer.record(b""))
+    with pytest.raises(ssl.SSLError, match="too many records without data"):
+        ends.received()
 
 
 def test_a_handshake_has_an_end(tmp_path: Path) -> None:
