@@ -1,7 +1,7 @@
 """The hello of a TLS client, which OpenSSL may see only if it can be answered in a moment.
 
-A client chooses the group in which keys are exchanged. A key of ffdhe8192 takes OpenSSL 120 ms, one of ffdhe3072
-8 ms, and one of the usual elliptic curves 0.2 ms. Python's `ssl` cannot take single groups from OpenSSL's list.
+A client chooses the group in which keys are exchanged. A key of ffdhe8192 takes OpenSSL 3.0 120 ms, one of ffdhe3072
+takes 3.5 2 ms, and one of X25519 takes 0.2 ms. Python's `ssl` cannot take single groups from OpenSSL's list.
 """
 
 from typing import Final

@@ -25,6 +25,9 @@ from certs.tls_records import MeteredConnection
 
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """The ciphers for TLS 1.2; TLS 1.3 has no weak ciphers."""
+NO_COMPRESSED_CERTIFICATES: Final = 1 << 33
+"""OpenSSL's SSL_OP_NO_RX_CERTIFICATE_COMPRESSION, which Python does not name; before 3.2 it has no effect. A client's
+chain of 300 certificates takes 2.5 KB compressed, which no bound on the length of its handshake would stop."""
 MAX_COMMON_NAME: Final = 64
 
 
@@ -247,6 +250,7 @@ def _server_tls_context(
             # replaced. Without tickets TLS 1.3 resumes none; TLS 1.2 does so by an id as well.
             context.minimum_version = ssl.TLSVersion.TLSv1_3
             context.num_tickets = 0
+            context.options |= NO_COMPRESSED_CERTIFICATES
     except (ssl.SSLError, ValueError) as error:
         raise CertificateError(f"OpenSSL rejects the certificates: {error}") from error
     finally:

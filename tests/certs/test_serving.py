@@ -14,6 +14,7 @@ from cryptography import x509
 
 from certs.authority import Authority, CertificateError
 from certs.serving import (
+    NO_COMPRESSED_CERTIFICATES,
     Listener,
     ServingCertificate,
     client_tls_context,
@@ -285,3 +286,8 @@ async def test_with_client_certificates_no_session_can_be_resumed(tmp_path: Path
         assert await is_served(port, client)
         client.maximum_version = ssl.TLSVersion.TLSv1_2
         assert not await is_served(port, client)
+
+
+def test_no_certificate_of_a_client_is_decompressed() -> None:
+    listener = Listener(fresh_certificate(), fresh_authority().certificate_pem)
+    assert listener.context.newest().options & NO_COMPRESSED_CERTIFICATES
