@@ -18,7 +18,7 @@ from kube.logs import get_logger
 from process.serving.anonymous_http import anonymous_protocols, bare_response
 from process.serving.bounded_server import bounded_server
 from process.serving.connections import CloseReason, Connections
-from webhook.body_reader import BodyReader
+from webhook.body_reader import SMALL_BODY_BYTES, BodyReader
 from webhook.metrics import WebhookMetrics
 from webhook.places import Places
 from webhook.reviews import DEADLINE_S, LARGE_BODY, UID, drop_large_review
@@ -244,6 +244,7 @@ class Endpoint:
             finally:
                 if size:
                     self._places_of_bytes.leave(size)
+                if length is None or length > LARGE_BODY:
                     drop_large_review(request)
         if self._is_last(request):
             response.force_close()
@@ -285,16 +286,16 @@ class Endpoint:
         return not self._client_names.isdisjoint(peer_names(certificate))
 
     def _counted_size(self, length: int | None) -> int:
-        """Return the bytes of a body that count: those that may be read, none of a small review.
+        """Return the bytes of a body that count: those that may be read, none of a small body.
 
-        All small reviews together are less than one large one, so none of them waits for these.
+        Who knows the path can announce large bodies and send none of them; nearly all reviews wait for none.
 
         Args:
             length: The announced bytes; None for a body in chunks.
         """
         max_bytes = self._settings.max_body_bytes
         size = max_bytes if length is None else length
-        return 0 if size <= LARGE_BODY else min(size, max_bytes)
+        return 0 if size < SMALL_BODY_BYTES else min(size, max_bytes)
 
     def _shed(self) -> web.Response:
         # Without Retry-After: the API server would repeat the call until its own timeout, and quote the

@@ -40,7 +40,7 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
     with 408."""
 
     max_bytes_in_flight: Positive = 48 * MEBIBYTE
-    """Their bodies together, as announced, without those of up to 8 KiB; further ones wait likewise.
+    """Their bodies together, as announced, without those below 64 KiB; further ones wait likewise.
     Six of the largest, or all of `maxInFlight` at eighty times the usual 6 KiB. Less than a tenth of the
     memory limit in the manifests, since a parsed body takes several times its size."""
 

@@ -34,6 +34,7 @@ from testing.webhook_endpoint import (
     review,
 )
 from translation.cluster.snapshot import TranslationSnapshot
+from webhook.body_reader import SMALL_BODY_BYTES
 from webhook.mutate import decode_pod_review
 from webhook.reviews import MAX_LOGGED
 
@@ -145,7 +146,10 @@ async def test_large_bodies_in_flight_are_bounded_and_small_ones_do_not_wait_for
 ) -> None:
     """A body of unknown length counts as the largest, so there is no byte for another one."""
     endpoint = await start(
-        read_timeout=PositiveDuration(60), max_in_flight=100, max_bytes_in_flight=64 * 1024
+        read_timeout=PositiveDuration(60),
+        max_in_flight=100,
+        max_body_bytes=128 * 1024,
+        max_bytes_in_flight=128 * 1024,
     )
 
     async def slow() -> AsyncIterator[bytes]:
@@ -156,9 +160,11 @@ async def test_large_bodies_in_flight_are_bounded_and_small_ones_do_not_wait_for
         large = group.create_task(endpoint.client.post(MUTATE_PATH, data=slow(), headers=JSON))
         await until(lambda: endpoint.endpoint.reading == 1)
         small: ClientResponse = await endpoint.client.post(MUTATE_PATH, json=REVIEW)
-        another = await endpoint.client.post(MUTATE_PATH, data=b" " * 60 * 1024, headers=JSON)
+        padded = msgspec.json.encode(REVIEW).ljust(SMALL_BODY_BYTES - 1)
+        longer = await endpoint.client.post(MUTATE_PATH, data=padded, headers=JSON)
+        another = await endpoint.client.post(MUTATE_PATH, data=padded + b" ", headers=JSON)
 
-    assert (200, 503) == (small.status, another.status)
+    assert (200, 200, 503) == (small.status, longer.status, another.status)
     assert large.result().status == 400
 
 
