@@ -73,6 +73,17 @@ def test_a_pod_that_ran_when_the_plan_was_made_needs_devices(
     assert all(text.endswith(WAITS) and text.startswith("with hami-2") for text in failed.values())
 
 
+def test_a_pod_that_waits_is_no_reason_against_a_drain(tmp_path: Path) -> None:
+    """It was named as one to get devices first, where pods of the drained node lack them with it and without it."""
+    planned(tmp_path, cluster(*big("hami-1")), *FLAGS)
+    other = workload("other", ALL_OF_A_NODE, ["hami-2"])
+
+    failed = failed_before(tmp_path, cluster(*big(), *LATE, *other))
+
+    text = "while draining hami-2, 1 pod has no devices: 1 of Deployment/team/other: plan again from a new snapshot"
+    assert text == failed["Wave//1"]
+
+
 def test_a_wave_that_has_devices_for_it_may_begin(tmp_path: Path) -> None:
     """The only switched node is out of order, so the pod waits for the next one, and has none while that is drained."""
     nodes = [hami_node(f"hami-{number}") for number in range(3)]

@@ -41,6 +41,15 @@ class Misfit(NamedTuple):
     awaited: str
 
 
+def misfit_of(obstacle: Obstacle, awaited: frozenset[PodKey]) -> Misfit:
+    """Return the misfit of an obstacle to a wave that has to have devices for awaited pods.
+
+    In a drain these do not count, so pods that lack devices then would lack them without these, too.
+    """
+    is_drain = obstacle.stage is not None and bool(obstacle.stage.draining)
+    return Misfit(obstacle.reason, "" if is_drain else _by_workload(awaited))
+
+
 def awaited_pods(
     moment: Moment, scheduled: Mapping[str, int], live: Collection[PodKey]
 ) -> frozenset[PodKey]:
@@ -95,7 +104,7 @@ def pods_obstacle(moment: Moment, placement: Placement, when: CheckedMoment) -> 
 def pods_have(pods: frozenset[PodKey], what: str) -> str:
     """Return the text about pods that have something, or have `no devices`, with their workloads."""
     verb = "has" if len(pods) == 1 else "have"
-    return f"{count_text(len(pods), 'pod')} {verb} {what}: {by_workload(pods)}"
+    return f"{count_text(len(pods), 'pod')} {verb} {what}: {_by_workload(pods)}"
 
 
 def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
@@ -126,7 +135,7 @@ def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
         missing = missing_pods(moment, placement)
     if len(missing) >= len(first):
         return obstacle
-    problem = f"{obstacle.problem}, while pods that wait today have some: {by_workload(rivals)}"
+    problem = f"{obstacle.problem}, while pods that wait today have some: {_by_workload(rivals)}"
     return msgspec.structs.replace(obstacle, problem=problem, missing=frozenset())
 
 
@@ -200,7 +209,7 @@ def _usable_nodes(moment: Moment, pods: frozenset[PodKey]) -> frozenset[str]:
     return frozenset[str]().union(*(moment.usable.get(name, frozenset()) for name in names))
 
 
-def by_workload(pods: frozenset[PodKey]) -> str:
+def _by_workload(pods: frozenset[PodKey]) -> str:
     """Return the number of pods of each workload."""
     workloads = Counter(key.workload for key in pods)
     return join_names([f"{count} of {name}" for name, count in sorted(workloads.items())])

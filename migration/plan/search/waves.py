@@ -31,7 +31,7 @@ from migration.plan.search.moments import (
     policies_in_order,
 )
 from migration.plan.search.next_pods import find_added_pods, find_next_pods
-from migration.plan.search.rivals import Misfit, awaited_pods, by_workload
+from migration.plan.search.rivals import Misfit, awaited_pods, misfit_of
 from migration.plan.search.searched import (
     SearchedWaves,
     completed,
@@ -242,7 +242,7 @@ class Planner:
         begin = self._begin(self._labelled(stage, nodes), (), ())
         awaited = awaited_pods(begin, scheduled, self._live.nodes)
         obstacle = search.check_wave(begin, frozenset(n.name for n in nodes), parts, awaited)
-        return None if obstacle is None else Misfit(obstacle.reason, by_workload(awaited))
+        return None if obstacle is None else misfit_of(obstacle, awaited)
 
     def usable_later(self, stage: Stage, nodes: Iterable[PlannedNode]) -> UsableNodes:
         """Return the nodes that workloads may use, once some nodes are switched."""
