@@ -363,7 +363,7 @@ def test_many_jobs_that_go_on_are_one_note_of_a_wave(tmp_path: Path) -> None:
         name = f"sweep-{number:02}"
         owner["metadata"]["name"] = pod["metadata"]["ownerReferences"][0]["name"] = name
         pod["metadata"]["name"] = f"{name}-0"
-        objects += [owner, pod]
+        objects += [dict(owner), dict(pod)]
 
     plan = planned(tmp_path, objects, "--wave-nodes", 1)
 
