@@ -74,7 +74,7 @@ def test_a_pod_that_ran_when_the_plan_was_made_needs_devices(
 
 
 def test_a_pod_that_waits_is_no_reason_against_a_drain(tmp_path: Path) -> None:
-    """It was named as one to get devices first, where pods of the drained node lack them with it and without it."""
+    """It was named as one to get devices first, though those of the drained node lack them without it, too."""
     planned(tmp_path, cluster(*big("hami-1")), *FLAGS)
     other = workload("other", ALL_OF_A_NODE, ["hami-2"])
 
