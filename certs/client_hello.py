@@ -1,4 +1,4 @@
-"""The hello of a TLS client, which OpenSSL may see only if it can be answered in a moment.
+"""A check of the hello of a TLS client, before OpenSSL works on it.
 
 A client chooses the group in which keys are exchanged. A key of ffdhe8192 takes OpenSSL 3.0 120 ms, one of ffdhe3072
 takes 3.5 2 ms, and one of X25519 takes 0.2 ms. Python's `ssl` cannot take single groups from OpenSSL's list.
@@ -14,7 +14,7 @@ _FINITE_FIELDS: Final = b"\x01"
 
 
 class ClientHellos:
-    """The hellos of one client, as their bytes arrive; there is a second one if it is told to choose another group."""
+    """The hellos of one client, as their bytes arrive: a second one comes if it is told to choose another group."""
 
     def __init__(self) -> None:
         """Begin without a byte."""
@@ -38,7 +38,7 @@ class ClientHellos:
 
 
 def has_costly_key(hello: bytes) -> bool:
-    """Return True if a hello has a key in a finite field, whatever else is wrong with it.
+    """Return True if a hello has a key in a finite field; a malformed one is OpenSSL's to reject.
 
     Clients that know such groups list them last, and send a key for one only if they are told to.
 

@@ -148,7 +148,7 @@ def test_data_saves_up_no_records() -> None:
 
 
 def test_records_without_data_have_an_end_whatever_comes_between(tmp_path: Path) -> None:
-    """Each may make OpenSSL replace keys, which takes 20 times as long as a record with little data."""
+    """OpenSSL may replace keys for each, in 20 times the time of a record with little data."""
     client = plain_client()
     client.keylog_filename = str(tmp_path / "secrets")
     ends = Ends(ANY_CLIENT, client)
