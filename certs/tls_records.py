@@ -14,11 +14,10 @@ MAX_HANDSHAKE_BYTES: Final = 16 * 1024
 """The bytes of a client until the end of its handshake; a chain of three long certificates has 6 KiB."""
 BYTES_PER_RECORD: Final = 256
 """The bytes of data for which a connection may send one more record; a review has more in each."""
-MAX_RECORDS: Final = 128
-"""The records of a connection beside those for which it has sent data. Nor are more saved up by sending data."""
-MAX_EMPTY_RECORDS: Final = 32
-"""The records without data behind a handshake. Clients replace their keys after millions of records, if ever."""
-_MAX_SPARE_BYTES: Final = MAX_RECORDS * BYTES_PER_RECORD
+BYTES_PER_EMPTY_RECORD: Final = 4096
+"""The same for a record without data, such as a KeyUpdate; clients send one for gigabytes, if ever."""
+MAX_SPARE_BYTES: Final = 128 * 1024
+"""The bytes for which a connection may send records at first; nor does it save up more by sending data."""
 _HEAD_BYTES: Final = 5
 _HANDSHAKE: Final = 22
 
@@ -40,8 +39,7 @@ class MeteredConnection(ssl.SSLObject):
         self._kind = 0  # Of the same.
         self._hellos: ClientHellos | None = ClientHellos()  # None after the handshake.
         self._handshake_bytes = 0
-        self._empty_records = 0
-        self._spare_bytes = _MAX_SPARE_BYTES
+        self._spare_bytes = MAX_SPARE_BYTES
 
     def do_handshake(self) -> None:
         """Go on with the handshake.
@@ -72,10 +70,10 @@ class MeteredConnection(ssl.SSLObject):
             except ssl.SSLWantReadError:
                 if not is_whole:
                     raise
-                self._count_empty()
+                self._charge(BYTES_PER_EMPTY_RECORD)
             else:
                 size = data if isinstance(data, int) else len(data)
-                self._spare_bytes = min(self._spare_bytes + size, _MAX_SPARE_BYTES)
+                self._spare_bytes = min(self._spare_bytes + size, MAX_SPARE_BYTES)
                 return data
 
     def unwrap(self) -> Any:
@@ -90,7 +88,7 @@ class MeteredConnection(ssl.SSLObject):
             except ssl.SSLWantReadError:
                 if not self._pass_record():
                     raise
-                self._count_empty()
+                self._charge(BYTES_PER_EMPTY_RECORD)
 
     def _pass_record(self) -> bool:
         """Pass on the next part of a record; return True at its end.
@@ -105,9 +103,7 @@ class MeteredConnection(ssl.SSLObject):
             head, self._head = self._head, b""
             self._kind = head[0]
             self._missing_bytes = int.from_bytes(head[3:])
-            self._spare_bytes -= BYTES_PER_RECORD
-            if self._spare_bytes < 0:
-                raise ssl.SSLError("too many records")
+            self._charge(BYTES_PER_RECORD)
             self._records.write(head)
         rest = self._incoming.read(self._missing_bytes) if self._missing_bytes else b""
         if self._hellos is not None:
@@ -128,12 +124,12 @@ class MeteredConnection(ssl.SSLObject):
         if self._kind == _HANDSHAKE and not hellos.take(part):
             raise ssl.SSLError("a key in a finite field")
 
-    def _count_empty(self) -> None:
-        """Count a record that had no data.
+    def _charge(self, size: int) -> None:
+        """Take the bytes of data for which a record may come.
 
         Raises:
-            ssl.SSLError: There are too many.
+            ssl.SSLError: There are too many records.
         """
-        self._empty_records += 1
-        if self._empty_records > MAX_EMPTY_RECORDS:
-            raise ssl.SSLError("too many records without data")
+        self._spare_bytes -= size
+        if self._spare_bytes < 0:
+            raise ssl.SSLError("too many records")
