@@ -125,7 +125,7 @@ class MeteredConnection(ssl.SSLObject):
             raise ssl.SSLError("a key in a finite field")
 
     def _charge(self, size: int) -> None:
-        """Take the bytes of data for which a record may come.
+        """Charge a record, in bytes of data.
 
         Raises:
             ssl.SSLError: There are too many records.
