@@ -1,4 +1,4 @@
-"""The size of the pages of a list, which are read as a whole.
+"""The pages of a list, and their size: each is read as a whole.
 
 Users choose how large their objects are: one that etcd stores in 1.5 MiB has up to 9 MiB as JSON, and a page of 500 of
 them would end every process that lists their kind, and the next one.
@@ -70,7 +70,7 @@ class Paging:
 
 
 async def read_within(response: aiohttp.ClientResponse, max_bytes: int | None) -> bytes | None:
-    """Return the body of a response; None for a longer one, whose rest is not read.
+    """Return the body of a response; None for a longer one.
 
     Args:
         max_bytes: The longest body; None for no limit.

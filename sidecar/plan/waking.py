@@ -195,7 +195,7 @@ class PlacedPods:
 
 
 def bounded(steps: int, parent: Meter) -> Meter:
-    """Return a meter with so many steps, also of what has a limit of its own."""
+    """Return a meter of so many steps, also for searches with a limit of their own."""
     meter = Meter(steps, is_over=lambda: meter.left == 0, parent=parent)
     return meter
 

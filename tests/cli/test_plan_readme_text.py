@@ -18,7 +18,7 @@ from testing.plan import call
     ],
 )
 def test_a_name_in_the_page_is_no_markup(tmp_path: Path, text: str, expected: str) -> None:
-    """Whoever may create pods writes any text as the name of an owner."""
+    """A pod may name any text as its owner."""
     _, pod = workload("web", SHARE, ["hami-0"])
     pod["metadata"]["ownerReferences"] = [
         {"apiVersion": "a.example/v1", "kind": "Set", "name": text, "controller": True}
