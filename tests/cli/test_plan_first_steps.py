@@ -116,6 +116,15 @@ def test_what_nobody_has_confirmed_comes_first(tmp_path: Path) -> None:
     )
 
 
+def test_a_repository_is_named_before_the_script_that_asks_for_it(tmp_path: Path) -> None:
+    planned(tmp_path, cluster(), "--wave-nodes", 2, "--format", "kustomize")
+
+    *_, commit, last = steps(tmp_path)
+
+    assert commit.startswith("Commit `kustomize/prepare` to the repository when `prepare.sh` asks")
+    assert "DaemonSet/" not in last
+
+
 def test_a_plan_without_waves_has_no_list(tmp_path: Path) -> None:
     cordoned = plugin_node("gpu-9")
     cordoned["spec"] = {"unschedulable": True}
