@@ -1,4 +1,4 @@
-"""`drawbridge plan` for workloads with affinity between pods: it has no part in a plan."""
+"""`drawbridge plan` for workloads with affinity between pods that names none of these: it has no part in a plan."""
 
 from pathlib import Path
 from typing import Any, Final

@@ -28,9 +28,8 @@ from migration.plan.search.moments import (
 )
 from migration.plan.search.rivals import (
     OPT_IN_FIRST,
+    explained,
     pods_obstacle,
-    with_closed_nodes,
-    with_rivals,
 )
 from migration.plan.stage.placement import Placer
 from migration.plan.stage.stage import PodKey
@@ -165,7 +164,7 @@ class WaveSearch:
             if single is not None:
                 return single
         if len(attempt.nodes) < most_nodes:
-            obstacles = (self._explained(moment, entry) for entry in met.values())
+            obstacles = (explained(self._placer, moment, entry) for entry in met.values())
             attempt = msgspec.structs.replace(attempt, obstacles=tuple(obstacles))
         return attempt
 
@@ -309,11 +308,7 @@ class WaveSearch:
 
     def explained(self, moment: Moment) -> Obstacle | None:
         """Return the last obstacle with the pods in the place of others, and with held nodes; None without one."""
-        return self.obstacle and self._explained(moment, self.obstacle)
-
-    def _explained(self, moment: Moment, obstacle: Obstacle) -> Obstacle:
-        explained = with_rivals(self._placer, moment, obstacle)
-        return with_closed_nodes(self._placer, moment, explained)
+        return self.obstacle and explained(self._placer, moment, self.obstacle)
 
     def explain_namespace(self, moment: Moment, name: str) -> Obstacle | None:
         """Return the obstacle to a wave that opts in one namespace; None if it has no nodes, or if that fits.

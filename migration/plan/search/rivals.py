@@ -21,6 +21,8 @@ _WITHOUT_REPLICAS: Final = ("CronJob/", "DaemonSet/", "Job/", "Pod/")
 _LEFT_WITH_KEYS: Final = "device keys on a node without a device plugin"
 _CLOSED: Final = "{}; held nodes do not count here, though they may have devices for such pods: {}"
 _ON_CLOSED: Final = "{} ({})"
+_APART: Final = "{}; other nodes have some, and take no such pod beside those there: {}"
+_PREFER: Final = "let {} only prefer that (preferredDuringSchedulingIgnoredDuringExecution, or ScheduleAnyway) until the last wave, or {}"
 _OPEN_FIRST: Final = "solve what holds {}, or {}"
 OPT_IN_FIRST: Final = (
     "solve what holds its namespace, so that it is opted in with this node at the latest, or keep the "
@@ -107,6 +109,13 @@ def pods_have(pods: frozenset[PodKey], what: str) -> str:
     return f"{count_text(len(pods), 'pod')} {verb} {what}: {_by_workload(pods)}"
 
 
+def explained(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
+    """Return an obstacle with the pods in the place of others, with held nodes, and with the rules that keep pods apart."""
+    for explain in (with_rivals, with_closed_nodes, with_separation):
+        obstacle = explain(placer, moment, obstacle)
+    return obstacle
+
+
 def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
     """Return an obstacle with the waiting pods in the place of those without devices, and with the ways to help these.
 
@@ -163,6 +172,34 @@ def with_closed_nodes(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obs
         obstacle,
         problem=_CLOSED.format(obstacle.problem, texts),
         fix=_OPEN_FIRST.format(join_names(nodes), obstacle.fix),
+        missing=frozenset(),
+    )
+
+
+def with_separation(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
+    """Return an obstacle with the rules between pods that keep its pods from nodes with devices.
+
+    Args:
+        placer: Places the pods.
+        moment: The moment at which the obstacle was met.
+    """
+    stage, before = obstacle.stage, obstacle.before
+    if stage is None or before is None:
+        return obstacle
+    missing = missing_pods(moment, placer.place(stage, before))
+    rules = {
+        name: rules
+        for name in sorted({key.workload for key in missing})
+        if (rules := placer.separation.rules(name))
+    }
+    joined = msgspec.structs.replace(stage, joins=True)
+    if not rules or len(missing_pods(moment, placer.place(joined, before))) >= len(missing):
+        return obstacle
+    texts = [_ON_CLOSED.format(name, ", ".join(own)) for name, own in rules.items()]
+    return msgspec.structs.replace(
+        obstacle,
+        problem=_APART.format(obstacle.problem, join_names(texts)),
+        fix=_PREFER.format(join_names(list(rules)), obstacle.fix),
         missing=frozenset(),
     )
 

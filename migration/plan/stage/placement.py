@@ -6,15 +6,12 @@ Pods keep their node and their devices as long as it can serve them; the allocat
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
 
 import msgspec
 
 from allocator.model.feature_gates import Features
 from allocator.nodes.pod_requests import PodRequest, pod_request
-from allocator.pods.claims import claim_name, pod_claims
-from allocator.simulation.model import SimulationInput, SimulationOptions
-from allocator.simulation.simulate import simulate_in_order
+from allocator.pods.claims import claim_name
 from allocator.strategies.low_load_first import LOW_LOAD_FIRST
 from allocator.strategies.strategy import Strategy
 from answers.cluster.device_classes import select_devices
@@ -22,7 +19,7 @@ from answers.cluster.devices import published_devices
 from answers.model.cluster_state import ClusterState
 from kube.api.meta import encode
 from kube.api.node_selector import NodeSelector
-from kube.api.resource import ResourceClaimStatus, ResourceClaimTemplate
+from kube.api.resource import ResourceClaimTemplate
 from kube.quantity import Quantity
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import (
@@ -36,13 +33,13 @@ from migration.assessment.capacity import (
 from migration.assessment.outcomes import AssessedWorkload
 from migration.cluster.equivalence import (
     NodeGroup,
-    bound_pod,
     device_pod,
     group_nodes,
     pod_shape,
 )
 from migration.cluster.node_devices import Source
 from migration.plan.stage.other_pods import OtherPods, PodName
+from migration.plan.stage.separation import PodSeparation, count_places
 from migration.plan.stage.stage import (
     PlannedPod,
     PodKey,
@@ -68,9 +65,6 @@ from migration.plan.stage.stage_allocator import (
     systems_by_node,
     with_systems,
 )
-
-_BATCH: Final = 64
-"""Pods that are placed before it is seen which of them have found a node."""
 
 
 class Placer:
@@ -143,6 +137,8 @@ class Placer:
         self._templates: dict[tuple[str, str], ResourceClaimTemplate] = {}
         for workload in workloads:
             self._templates.update(build_templates(workload))
+        by_name = {node.metadata.name: node for node in state.nodes}
+        self.separation = PodSeparation(workloads, by_name)
         self._by_key = {pod.key: pod for pod in self.pods}
         self._daemon_pods = tuple(pod for pod in self.pods if pod.is_pinned and pod.has_claims)
         self._shapes = {pod.key: pod_shape(pod.pod, self._templates) for pod in self.pods}
@@ -373,16 +369,7 @@ class Placer:
         # In one call, since each copies the resources of all nodes.
         allocator.add_pods(self._requests, {key: staying[key] for key in unmatched})
 
-        def size(pod: PlannedPod) -> int:
-            return sum(entry.size for entry in self.requested(pod.key)) if stage.spreads else 0
-
-        # Pods with claims have fewer nodes to choose from.
-        moving.sort(key=lambda pod: (not pod.has_claims, size(pod), pod.key))
-        strategy = LOW_LOAD_FIRST if stage.spreads else None
-        nodes |= self._place(
-            [(self._movable(pod, stage, before.nodes.get(pod.key)), None) for pod in moving],
-            strategy,
-        )
+        nodes |= self._place_moving(moving, stage, before.nodes, nodes)
         free, devices, in_use = allocator.count(stage)
         return Placement(
             nodes=nodes,
@@ -407,6 +394,65 @@ class Placer:
         self._allocator.resources = placement.resources
         nodes = self._place([(self._movable(pod, stage), None) for pod in pods])
         self._allocator.keep(placement.claims)
+        return nodes
+
+    def _place_moving(
+        self,
+        pods: Iterable[PlannedPod],
+        stage: Stage,
+        before: Mapping[PodKey, str],
+        placed: Mapping[PodKey, str],
+    ) -> dict[PodKey, str]:
+        """Allocate devices to pods that leave their nodes; return those with a new one.
+
+        Args:
+            pods: The pods.
+            stage: The stage.
+            before: The nodes that they come from.
+            placed: The pods that have a place already, with their nodes.
+        """
+
+        def size(pod: PlannedPod) -> int:
+            return sum(entry.size for entry in self.requested(pod.key)) if stage.spreads else 0
+
+        # Pods with claims have fewer nodes to choose from, and so have those that rules keep apart.
+        ordered = sorted(pods, key=lambda pod: (not pod.has_claims, size(pod), pod.key))
+        strategy = LOW_LOAD_FIRST if stage.spreads else None
+        apart, others = list[PlannedPod](), list[tuple[PlannedPod, None]]()
+        for pod in ordered:
+            movable = self._movable(pod, stage, before.get(pod.key))
+            if self.separation.keeps(pod) and not stage.joins:
+                apart.append(movable)
+            else:
+                others.append((movable, None))
+        nodes = self._place_apart(apart, stage, placed, strategy) if apart else {}
+        return nodes | self._place(others, strategy)
+
+    def _place_apart(
+        self,
+        pods: Iterable[PlannedPod],
+        stage: Stage,
+        placed: Mapping[PodKey, str],
+        strategy: Strategy | None,
+    ) -> dict[PodKey, str]:
+        """Allocate devices to pods one by one, each on a node that rules between pods leave it; return those with a node.
+
+        Args:
+            pods: The pods.
+            stage: The stage.
+            placed: The pods that have a place already, with their nodes.
+            strategy: The way to choose devices.
+        """
+        nodes: dict[PodKey, str] = {}
+        places = count_places(placed)
+        for pod in pods:
+            selectors = self.separation.selectors(pod.key.workload, places, stage)
+            if selectors is None:
+                continue
+            own = self._place([(on_nodes(pod, selectors), None)], strategy)
+            nodes |= own
+            for node in own.values():
+                places.setdefault(pod.key.workload, Counter())[node] += 1
         return nodes
 
     def _place_on_nodes(self, pods: Sequence[tuple[PlannedPod, str]]) -> dict[PodKey, str]:
@@ -447,53 +493,4 @@ class Placer:
         self, pods: Iterable[tuple[PlannedPod, str | None]], strategy: Strategy | None = None
     ) -> dict[PodKey, str]:
         """Allocate the devices of pods, each on its node if it has one; return those with a node."""
-        nodes: dict[PodKey, str] = {}
-        full: set[tuple[bytes, str, str, str]] = set()
-        remaining = iter(pods)
-        while batch := tuple(islice(remaining, _BATCH)):
-            # Where one pod finds nothing, equal ones after it find nothing, either: a run frees nothing.
-            pods_and_nodes = [
-                (pod, node) for pod, node in batch if node or self._place_key(pod) not in full
-            ]
-            question = SimulationInput(
-                pods=tuple(
-                    pod.pod if not node else bound_pod(pod.pod, node)
-                    for pod, node in pods_and_nodes
-                ),
-                templates=self._templates,
-                classes=self._state.classes,
-                resources=self._allocator.resources,
-            )
-            answer = simulate_in_order(
-                self._allocator.cluster,
-                question,
-                SimulationOptions(strategy=strategy, named_nodes_only=True),
-            )
-            self._allocator.resources = answer.resources or {}
-            allocations = {
-                (claim.namespace, claim.name): claim.allocation for claim in answer.claims
-            }
-            for (pod, node), placed in zip(pods_and_nodes, answer.pods, strict=True):
-                if placed.node is not None:
-                    nodes[pod.key] = placed.node
-                    self._allocator.allocated[pod.key] = tuple(
-                        msgspec.structs.replace(
-                            claim,
-                            status=ResourceClaimStatus(
-                                allocation=allocations[
-                                    claim.metadata.namespace, claim.metadata.name
-                                ]
-                            ),
-                        )
-                        for claim in pod_claims(pod.pod, {}, self._templates).open
-                    )
-                elif not node:
-                    full.add(self._place_key(pod))
-        return nodes
-
-    def _place_key(self, pod: PlannedPod) -> tuple[bytes, str, str, str]:
-        """Return the key of all properties of a pod that its feasible nodes depend on."""
-        spec = pod.pod.spec
-        shape = self._shapes.get(pod.key) or pod_shape(pod.pod, self._templates)
-        selector = spec.node_selector or {}
-        return shape, selector.get(STAGE, ""), selector.get(SYSTEM, ""), spec.node_name
+        return self._allocator.place(pods, self._templates, self._shapes, strategy)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -10,7 +11,10 @@ from allocator.model.devices import DeviceId, PublishedDevice
 from allocator.model.feature_gates import Features
 from allocator.nodes.node_resources import NodeResources
 from allocator.nodes.pod_requests import PodRequest
-from allocator.pods.claims import consuming_pods
+from allocator.pods.claims import consuming_pods, pod_claims
+from allocator.simulation.model import SimulationInput, SimulationOptions
+from allocator.simulation.simulate import simulate_in_order
+from allocator.strategies.strategy import Strategy
 from answers.cluster.devices import DeviceState, device_state, free_capacity, published_devices
 from answers.model.cluster_state import ClusterState
 from kube.api.core import Node
@@ -21,8 +25,10 @@ from kube.api.resource import (
     DeviceRequestAllocationResult,
     ResourceClaim,
     ResourceClaimStatus,
+    ResourceClaimTemplate,
 )
 from kube.quantity import ZERO, Quantity
+from migration.cluster.equivalence import bound_pod, pod_shape
 from migration.cluster.node_devices import NodeDevices, Source
 from migration.plan.model.node_labels import with_labels
 from migration.plan.stage.other_pods import PodName
@@ -37,6 +43,8 @@ LEGACY: Final = "legacy"
 SYSTEM: Final = "simulated-system"
 """Label of nodes with the system that hands out their devices today, where device keys ask one alone."""
 _OCCUPIED: Final = "occupied"
+_BATCH: Final = 64
+"""Pods that are placed before it is seen which of them have found a node."""
 _SYSTEMS: Final = frozenset({Source.DEVICE_PLUGIN, Source.HAMI, Source.KOORDINATOR})
 
 
@@ -157,6 +165,7 @@ class StageAllocator:
             other_drivers: Drivers whose devices, such as NICs, are allocated like others, and not counted.
         """
         self._other_drivers = other_drivers
+        self._classes = state.classes
         self.cluster = state.cluster(Features())
         self.allocated: dict[PodKey, tuple[ResourceClaim, ...]] = {}
         self.resources: Mapping[str, NodeResources] = {}
@@ -243,6 +252,67 @@ class StageAllocator:
         )
         self.allocated[key] = (claim,)
         self.cluster.allocate(claim)
+
+    def place(
+        self,
+        pods: Iterable[tuple[PlannedPod, str | None]],
+        templates: Mapping[tuple[str, str], ResourceClaimTemplate],
+        shapes: Mapping[PodKey, bytes],
+        strategy: Strategy | None = None,
+    ) -> dict[PodKey, str]:
+        """Allocate the devices of pods in order, each on its node if it has one; return those with a node.
+
+        Args:
+            pods: The pods, each with its node, or None.
+            templates: The templates of their claims, by namespace and name.
+            shapes: Pod to its shape; that of others is read.
+            strategy: The way to choose devices; None for the first that fit.
+        """
+        nodes: dict[PodKey, str] = {}
+        full: set[tuple[bytes, str, str, str]] = set()
+        remaining = iter(pods)
+        while batch := tuple(islice(remaining, _BATCH)):
+            # Where one pod finds nothing, equal ones after it find nothing, either: a run frees nothing.
+            pods_and_nodes = [
+                (pod, node)
+                for pod, node in batch
+                if node or _place_key(pod, templates, shapes) not in full
+            ]
+            question = SimulationInput(
+                pods=tuple(
+                    pod.pod if not node else bound_pod(pod.pod, node)
+                    for pod, node in pods_and_nodes
+                ),
+                templates=templates,
+                classes=self._classes,
+                resources=self.resources,
+            )
+            answer = simulate_in_order(
+                self.cluster,
+                question,
+                SimulationOptions(strategy=strategy, named_nodes_only=True),
+            )
+            self.resources = answer.resources or {}
+            allocations = {
+                (claim.namespace, claim.name): claim.allocation for claim in answer.claims
+            }
+            for (pod, node), placed in zip(pods_and_nodes, answer.pods, strict=True):
+                if placed.node is not None:
+                    nodes[pod.key] = placed.node
+                    self.allocated[pod.key] = tuple(
+                        msgspec.structs.replace(
+                            claim,
+                            status=ResourceClaimStatus(
+                                allocation=allocations[
+                                    claim.metadata.namespace, claim.metadata.name
+                                ]
+                            ),
+                        )
+                        for claim in pod_claims(pod.pod, {}, templates).open
+                    )
+                elif not node:
+                    full.add(_place_key(pod, templates, shapes))
+        return nodes
 
     def _has_room(self, claims: Iterable[ResourceClaim]) -> bool:
         """Return True if the devices of claims are published, and have the capacity that these take together."""
@@ -353,6 +423,18 @@ def pods_with_claims(state: ClusterState, pods: Iterable[UnmovedPod]) -> frozens
         for consumer in consuming_pods(claim)
     }
     return frozenset(pod.key for pod in pods if pod.name in consumers)
+
+
+def _place_key(
+    pod: PlannedPod,
+    templates: Mapping[tuple[str, str], ResourceClaimTemplate],
+    shapes: Mapping[PodKey, bytes],
+) -> tuple[bytes, str, str, str]:
+    """Return the key of all properties of a pod that its feasible nodes depend on."""
+    spec = pod.pod.spec
+    shape = shapes.get(pod.key) or pod_shape(pod.pod, templates)
+    selector = spec.node_selector or {}
+    return shape, selector.get(STAGE, ""), selector.get(SYSTEM, ""), spec.node_name
 
 
 def _place_of(node: str, stage: Stage) -> str:

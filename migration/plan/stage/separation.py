@@ -1,0 +1,284 @@
+"""Rules that keep pods apart: required anti-affinity between pods, and topology spread with `DoNotSchedule`. Pure.
+
+They count for pods that get claims: one with device keys cannot return to a node once that is switched. Pods of whole
+devices can. Not modelled: required affinity that brings pods together, and pods without devices that rules name.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/{interpodaffinity,podtopologyspread}.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from allocator.pods.node_eligibility import is_eligible
+from answers.model.views import decode_view
+from kube.api.core import Affinity, Node, Pod, PodSpec, Toleration
+from kube.api.meta import LabelSelector, LabelSelectorRequirement
+from kube.api.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from kube.api.workloads import DAEMON_SET
+from migration.assessment.capacity import build_pods
+from migration.assessment.outcomes import AssessedWorkload, Outcome, translated_pod
+from migration.cluster.evidence import list_at, mapping_at
+from migration.plan.model.node_labels import with_labels
+from migration.plan.stage.stage import PlannedPod, PodKey, Stage
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_EVERY_TAINT: Final = (Toleration(operator="Exists"),)
+
+
+class _Template(NamedTuple):
+    """The pods of a workload, as rules see them."""
+
+    workload: AssessedWorkload
+    pod: Pod
+
+    @property
+    def name(self) -> str:
+        """Return the workload, as `Kind/namespace/name`."""
+        return self.workload.key.reference
+
+    @property
+    def is_kept(self) -> bool:
+        """Return True if rules count for its pods; those of a DaemonSet have their own nodes."""
+        key = self.workload.key
+        return self.workload.outcome is not Outcome.NATIVE and key.kind != DAEMON_SET
+
+
+class _Spread(NamedTuple):
+    """A constraint of topology spread.
+
+    Attributes:
+        key: The label of nodes whose values are its domains.
+        min_domains: The number of domains from which on the smallest counts as it is.
+        own: The number that a pod adds to its domain; 0 if the selector does not match it.
+        workloads: The workloads whose pods count.
+        chooses: A pod that the nodes with domains take.
+    """
+
+    key: str
+    max_skew: int
+    min_domains: int
+    own: int
+    workloads: tuple[str, ...]
+    chooses: Pod
+
+
+class PodSeparation:
+    """The rules between the pods of a cluster that keep them apart."""
+
+    def __init__(self, workloads: Iterable[AssessedWorkload], nodes: Mapping[str, Node]) -> None:
+        """Read the rules.
+
+        Args:
+            workloads: The workloads whose pods are placed.
+            nodes: All nodes of the cluster by name.
+        """
+        self._nodes = nodes
+        templates = [
+            _Template(workload, pod)
+            for workload in workloads
+            for pod in build_pods(msgspec.structs.replace(workload, pods=1))
+        ]
+        by_namespace: dict[str, list[_Template]] = {}
+        for template in templates:
+            by_namespace.setdefault(template.workload.key.namespace, []).append(template)
+        self._apart: dict[str, dict[str, set[str]]] = {}
+        for template in templates:
+            for term in _anti_affinity(template.pod):
+                self._add_term(template, term, _templates_of(term, template, by_namespace))
+        self._spreads = {
+            template.name: spreads
+            for template in templates
+            if template.is_kept and (spreads := tuple(_spreads(template, by_namespace)))
+        }
+        self._stage: Stage | None = None
+        self._domains: dict[tuple[str, int], Mapping[str, str]] = {}
+
+    def _add_term(
+        self, template: _Template, term: Mapping[str, Any], others: Iterable[_Template]
+    ) -> None:
+        """Keep pods of a workload from those that a term of it matches, and these from them."""
+        key, selector = str(term.get("topologyKey", "")), _selector(term, template.pod)
+        for other in others:
+            if selector is not None and selector.matches(other.pod.labels):
+                for kept, there in ((template, other), (other, template)):
+                    if kept.is_kept:
+                        own = self._apart.setdefault(kept.name, {})
+                        own.setdefault(key, set()).add(there.name)
+
+    def keeps(self, pod: PlannedPod) -> bool:
+        """Return True if rules keep a pod from nodes, by the pods there."""
+        return pod.key.workload in self._apart or pod.key.workload in self._spreads
+
+    def rules(self, workload: str) -> tuple[str, ...]:
+        """Return the rules for the pods of a workload, in words."""
+        anti = (f"podAntiAffinity by {key}" for key in sorted(self._apart.get(workload, ())))
+        spreads = (
+            f"topologySpreadConstraints by {spread.key}"
+            for spread in self._spreads.get(workload, ())
+        )
+        return (*anti, *spreads)
+
+    def selectors(
+        self, workload: str, places: Mapping[str, Counter[str]], stage: Stage
+    ) -> tuple[NodeSelector, ...] | None:
+        """Return the nodes that take one more pod of a workload; None for none.
+
+        Args:
+            workload: The workload, as `Kind/namespace/name`.
+            places: Workload to the number of its pods on each node.
+            stage: The stage of nodes and namespaces.
+        """
+        requirements: list[NodeSelectorRequirement] = []
+        for key, others in sorted(self._apart.get(workload, {}).items()):
+            taken = {
+                self._nodes[node].labels[key]
+                for other in others
+                for node in places.get(other, ())
+                if node in self._nodes and key in self._nodes[node].labels
+            }
+            if taken:
+                values = tuple(sorted(taken))
+                requirements.append(
+                    NodeSelectorRequirement(key=key, operator="NotIn", values=values)
+                )
+        for number, spread in enumerate(self._spreads.get(workload, ())):
+            domains = self._domain_of(workload, number, stage)
+            open_ = _open_domains(spread, domains, places)
+            if not open_:
+                return None
+            requirements.append(
+                NodeSelectorRequirement(key=spread.key, operator="In", values=open_)
+            )
+        if not requirements:
+            return ()
+        term = NodeSelectorTerm(match_expressions=tuple(requirements))
+        return (NodeSelector(node_selector_terms=(term,)),)
+
+    def _domain_of(self, workload: str, number: int, stage: Stage) -> Mapping[str, str]:
+        """Return node to its domain, of those that count for a constraint of a workload at a stage."""
+        if self._stage is not stage:
+            self._stage, self._domains = stage, {}
+        if (workload, number) not in self._domains:
+            spreads = self._spreads[workload]
+            keys, spread = [entry.key for entry in spreads], spreads[number]
+            self._domains[workload, number] = {
+                name: node.labels[spread.key]
+                for name, own in self._nodes.items()
+                if all(key in own.labels for key in keys)
+                and is_eligible(spread.chooses, node := _at(own, stage))
+            }
+        return self._domains[workload, number]
+
+
+def count_places(nodes: Mapping[PodKey, str]) -> dict[str, Counter[str]]:
+    """Return workload to the number of its pods on each node."""
+    places: dict[str, Counter[str]] = {}
+    for key, node in nodes.items():
+        places.setdefault(key.workload, Counter())[node] += 1
+    return places
+
+
+def _open_domains(
+    spread: _Spread, domains: Mapping[str, str], places: Mapping[str, Counter[str]]
+) -> tuple[str, ...]:
+    """Return the domains that take one more pod."""
+    counts = Counter[str](dict.fromkeys(domains.values(), 0))
+    for workload in spread.workloads:
+        for node, number in places.get(workload, {}).items():
+            if node in domains:
+                counts[domains[node]] += number
+    smallest = min(counts.values(), default=0) if len(counts) >= spread.min_domains else 0
+    return tuple(
+        sorted(
+            domain
+            for domain, number in counts.items()
+            if number + spread.own - smallest <= spread.max_skew
+        )
+    )
+
+
+def _at(node: Node, stage: Stage) -> Node:
+    """Return a node with the labels of its switch, once that is done."""
+    name = node.metadata.name
+    return with_labels(node, stage.labels.get(name, {})) if name in stage.switched else node
+
+
+def _anti_affinity(pod: Pod) -> Sequence[Mapping[str, Any]]:
+    affinity = pod.spec.affinity
+    terms = list_at(affinity.pod_anti_affinity, _REQUIRED) if affinity is not None else ()
+    return [term for term in terms if isinstance(term, Mapping)]
+
+
+def _templates_of(
+    term: Mapping[str, Any],
+    template: _Template,
+    by_namespace: Mapping[str, Sequence[_Template]],
+) -> Iterator[_Template]:
+    """Yield the templates of the namespaces of a term; of a selector of namespaces, all."""
+    names: Iterable[str] = list_at(term, "namespaces") or (template.workload.key.namespace,)
+    if term.get("namespaceSelector") is not None:
+        # Whoever counts too many pods holds too much, and moves nothing that has no place.
+        names = by_namespace
+    for name in dict.fromkeys(map(str, names)):
+        yield from by_namespace.get(name, ())
+
+
+def _selector(rule: Mapping[str, Any], pod: Pod) -> LabelSelector | None:
+    """Return the selector of a rule with the labels of its pod that it takes over; None if it selects nothing."""
+    if rule.get("labelSelector") is None:
+        return None
+    selector = decode_view(mapping_at(rule, "labelSelector"), LabelSelector)
+    if not isinstance(selector, LabelSelector):
+        return None
+    taken_over = tuple(
+        LabelSelectorRequirement(key=key, operator=operator, values=(pod.labels[key],))
+        for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
+        for key in map(str, list_at(rule, field))
+        if key in pod.labels
+    )
+    own = selector.match_expressions or ()
+    return msgspec.structs.replace(selector, match_expressions=(*own, *taken_over))
+
+
+def _spreads(
+    template: _Template, by_namespace: Mapping[str, Sequence[_Template]]
+) -> Iterator[_Spread]:
+    """Yield the constraints of a workload's pods that keep pods from nodes."""
+    result = template.workload.result
+    document = translated_pod(result) if result is not None else None
+    spec = template.pod.spec
+    for rule in list_at(mapping_at(document, "spec"), "topologySpreadConstraints"):
+        if not isinstance(rule, Mapping) or rule.get("whenUnsatisfiable") == "ScheduleAnyway":
+            continue
+        selector = _selector(rule, template.pod)
+        # Those of a wave that are switched first have no taint while the others are drained, so all count.
+        honors_taints = rule.get("nodeTaintsPolicy") == "Honor"
+        chooses = PodSpec(tolerations=spec.tolerations if honors_taints else _EVERY_TAINT)
+        if rule.get("nodeAffinityPolicy") != "Ignore":
+            affinity = Affinity(
+                node_affinity=spec.affinity.node_affinity if spec.affinity else None
+            )
+            chooses = msgspec.structs.replace(
+                chooses, node_selector=spec.node_selector, affinity=affinity
+            )
+        yield _Spread(
+            key=str(rule.get("topologyKey", "")),
+            max_skew=_number(rule, "maxSkew"),
+            min_domains=_number(rule, "minDomains"),
+            own=int(selector is not None and selector.matches(template.pod.labels)),
+            workloads=tuple(
+                other.name
+                for other in by_namespace[template.workload.key.namespace]
+                if selector is not None and selector.matches(other.pod.labels)
+            ),
+            chooses=Pod(spec=chooses),
+        )
+
+
+def _number(rule: Mapping[str, Any], field: str) -> int:
+    """Return a number of a constraint; 1 where it has none."""
+    value = rule.get(field)
+    return value if isinstance(value, int) else 1
