@@ -103,10 +103,10 @@ class PodSeparation:
         key, selector = str(term.get("topologyKey", "")), _selector(term, template.pod)
         for other in others:
             if selector is not None and selector.matches(other.pod.labels):
-                for kept, there in ((template, other), (other, template)):
-                    if kept.is_kept:
-                        own = self._apart.setdefault(kept.name, {})
-                        own.setdefault(key, set()).add(there.name)
+                for comes, stays in ((template, other), (other, template)):
+                    if comes.is_kept:
+                        own = self._apart.setdefault(comes.name, {})
+                        own.setdefault(key, set()).add(stays.name)
 
     def keeps(self, pod: PlannedPod) -> bool:
         """Return True if rules keep a pod from nodes, by the pods there."""
@@ -133,14 +133,14 @@ class PodSeparation:
         """
         requirements: list[NodeSelectorRequirement] = []
         for key, others in sorted(self._apart.get(workload, {}).items()):
-            taken = {
+            occupied = {
                 self._nodes[node].labels[key]
                 for other in others
                 for node in places.get(other, ())
                 if node in self._nodes and key in self._nodes[node].labels
             }
-            if taken:
-                values = tuple(sorted(taken))
+            if occupied:
+                values = tuple(sorted(occupied))
                 requirements.append(
                     NodeSelectorRequirement(key=key, operator="NotIn", values=values)
                 )
