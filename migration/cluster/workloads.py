@@ -6,7 +6,7 @@ executor of Spark: it is no copy of the other. So is a stopped workload of anoth
 says what its next pods request.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -80,14 +80,18 @@ def group_workloads(objects: Iterable[SourceObject], namespace: str) -> list[Wor
     """
     by_key = owners_by_key(objects, namespace)
     pods: dict[OwnerKey, list[SourceObject]] = {}
-    live: list[OwnerKey] = []
+    live = [
+        key
+        for key, source in by_key.items()
+        if has_template(source) and source.kind == "Pod" and not _has_ended(source)
+    ]
+    makers = frozenset(maker for key in live for maker in _makers(key, by_key))
     for key, source in by_key.items():
         if not has_template(source) or source.kind == "PodTemplate":
             continue
-        members = pods.setdefault(_workload_key(key, by_key), [])
+        members = pods.setdefault(_workload_key(key, by_key, makers), [])
         if source.kind == "Pod" and not _has_ended(source):
             members.append(source)
-            live.append(key)
     stopped = find_stopped(by_key, live)
     for key in stopped:
         pods.setdefault(key, [])
@@ -104,14 +108,33 @@ def group_workloads(objects: Iterable[SourceObject], namespace: str) -> list[Wor
     return workloads
 
 
-def _workload_key(key: OwnerKey, by_key: Mapping[OwnerKey, SourceObject]) -> OwnerKey:
+def _makers(pod: OwnerKey, by_key: Mapping[OwnerKey, SourceObject]) -> tuple[OwnerKey, ...]:
+    """Return the objects of other projects above the workload of a live pod, as the RayJob of its RayCluster."""
+    custom = (key for key in chain_of_owners(pod, by_key) if has_custom_template(by_key.get(key)))
+    return tuple(custom)[1:]
+
+
+def _workload_key(
+    key: OwnerKey, by_key: Mapping[OwnerKey, SourceObject], makers: Collection[OwnerKey]
+) -> OwnerKey:
     """Return the key of the workload of a pod, or of an object between both.
 
     That is the owner at the end of its chain, or the first of another project: an object of its own kind, such as a
-    RayCluster below a RayService, changes nothing of a workload that runs.
+    RayCluster below a RayService, changes nothing of a workload that runs. The Job that submits a RayJob is a workload of
+    its own while the RayCluster of this runs: with its pod alone, the RayJob would be one without devices.
+
+    Args:
+        key: The pod, or the object.
+        by_key: The objects with a template or a controller.
+        makers: The objects of other projects with live pods below other objects of these.
     """
     chain = chain_of_owners(key, by_key)
-    return next((owner for owner in chain if has_custom_template(by_key.get(owner))), chain[-1])
+    custom = [number for number, own in enumerate(chain) if has_custom_template(by_key.get(own))]
+    if not custom:
+        return chain[-1]
+    first = custom[0]
+    is_job_of_maker = chain[first] in makers and first > 0 and chain[first - 1].kind == "Job"
+    return chain[first - 1] if is_job_of_maker else chain[first]
 
 
 def _has_ended(source: SourceObject) -> bool:

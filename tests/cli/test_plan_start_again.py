@@ -11,7 +11,7 @@ from testing.command import drawbridge
 from testing.documents import api_object, namespace
 from testing.fake_api_server import FakeApiServer
 from testing.kubeconfig import kubeconfig_of
-from testing.migration import SHARE, WHOLE, hami_node, plugin_node, workload
+from testing.migration import SHARE, WHOLE, hami_node, plugin_node, running_job, workload
 from testing.plan import Objects, call, checks_after, document, held_objects, planned
 
 KEYS: Final = ", ".join(sorted(SHARE))
@@ -138,6 +138,37 @@ def of_an_ended_job() -> Objects:
     job = api_object("RayJob", "maker", "ml", api_version="ray.io/v1", spec=spec)
     job["status"] = {"jobDeploymentStatus": "Complete"}
     return [job, below("RayJob", "ray.io/v1", "maker", ray_cluster())]
+
+
+def of_a_running_job() -> Objects:
+    """A RayJob with its RayCluster, a worker of this, and the Job that submits it."""
+    maker, cluster_ = of_an_ended_job()
+    maker["status"] = {"jobDeploymentStatus": "Running"}
+    job, submitter = running_job("maker", {"cpu": "1"}, ["hami-0"], namespace="ml")
+    _, worker = workload("worker", SHARE, ["hami-0"], namespace="ml")
+    workers = [below("RayCluster", "ray.io/v1", "later", worker)]
+    return [maker, cluster_, below("RayJob", "ray.io/v1", "maker", job), submitter, *workers]
+
+
+def test_a_ray_job_that_runs_is_not_started_again(tmp_path: Path) -> None:
+    """The pod of the Job that submits it was the only one of the RayJob, whose workers are those of its RayCluster."""
+    plan = planned(tmp_path, cluster(*of_a_running_job()))
+
+    assert [] == plan["stoppedWorkloads"]
+    assert "RayCluster/ml/later" in str(plan)
+
+
+def test_a_ray_job_has_started_with_its_ray_cluster(tmp_path: Path) -> None:
+    (maker, *_) = of_an_ended_job()
+    maker["status"] = {}
+    maker["spec"]["suspend"] = True
+    options = ("--wave-nodes", 1, "--keep-free", 0, "--spare-nodes", 0)
+    plan = planned(tmp_path, cluster(maker), *options)
+
+    checks = checks_after(tmp_path, cluster(*of_a_running_job()), 2)
+
+    assert ["RayJob/ml/maker"] == [entry["object"] for entry in plan["stoppedWorkloads"]]
+    assert ("ok", "it has started, or has ended") == checks["RayJob/ml/maker"]
 
 
 @pytest.mark.parametrize(
