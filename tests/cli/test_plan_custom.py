@@ -115,6 +115,21 @@ def test_a_group_with_work_is_asked_about_or_waited_for(
     assert never_ends is ("--evict-jobs=gpu-0 evicts it with all other pods of the node" in script)
 
 
+@pytest.mark.parametrize("restart_policy", ["Always", "Never"])
+def test_workers_of_a_ray_job_have_ended_when_their_nodes_are_drained(
+    tmp_path: Path, restart_policy: str
+) -> None:
+    """Those with Always, the default, needed places elsewhere: both nodes were held, though switch.sh waits for both ends."""
+    full = [plugin_node("gpu-0", 2), plugin_node("gpu-1", 2), namespace("team")]
+    limits, own_nodes = {GPU: "2"}, ["gpu-0", "gpu-1"]
+    workers = pods_of("RayCluster", "tune", limits, own_nodes, restartPolicy=restart_policy)
+
+    plan = planned(tmp_path, [*full, *workers, ray_cluster("tune", "RayJob")])
+
+    assert {} == held_objects(plan)
+    assert [["gpu-0", "gpu-1"]] == [sorted(names) for names, _ in waves(plan)]
+
+
 def test_nodes_of_one_ray_cluster_are_in_one_wave_and_last(tmp_path: Path) -> None:
     """Its work was lost in two waves."""
     nodes = [plugin_node(f"gpu-{number}") for number in range(5)]

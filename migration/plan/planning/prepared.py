@@ -199,7 +199,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
         }
         placer = Placer(
             self.cluster,
-            replaced_pods(self.evidence, self.cluster.workloads),
+            replaced_pods(self.evidence, self.cluster.workloads, self.work),
             left_out,
             ending=self.ending,
             homes=pods_at_home(self.bound_pods, live_nodes, self.groups),

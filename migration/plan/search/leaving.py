@@ -20,7 +20,7 @@ class PodCourses(NamedTuple):
 
     Attributes:
         keys: Each pod to its number in its workload.
-        ending: Those that run to their end.
+        ending: Those that run to their end, or whose group ends by itself.
         bound: Those with devices and a volume of one node.
         running_out: The workloads with pods that a script waits for until they end.
         with_devices: The workloads whose pods request devices, as `Kind/namespace/name`.
@@ -50,7 +50,7 @@ def read_courses(
         bound: Those of `PodCourses`.
         with_devices: Those of `PodCourses`.
     """
-    keys, ending = pod_keys(groups), ending_names(evidence)
+    keys, ending = pod_keys(groups), ending_names(evidence, work)
     running_out = {
         key.workload
         for items in work.values()

@@ -65,7 +65,7 @@ def work_by_wave(
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
     """
     keys = pod_keys(groups)
-    ending = ending_names(evidence)
+    ending = ending_names(evidence, work)
     present = [item for items in work.values() for item in items]
     for wave, entry in zip(waves, details, strict=True):
         order = {node.name: number for number, node in enumerate(wave.nodes)}
@@ -91,7 +91,7 @@ def ending_pods(
         evidence: All pods of the cluster.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
     """
-    keys, ending = pod_keys(groups), ending_names(evidence)
+    keys, ending = pod_keys(groups), ending_names(evidence, work)
     return {
         key: node
         for node, items in work.items()
@@ -110,11 +110,27 @@ def pod_keys(groups: Mapping[str, Workload]) -> dict[tuple[str, str], PodKey]:
     }
 
 
-def ending_names(evidence: Evidence) -> frozenset[tuple[str, str]]:
-    """Return namespace and name of the pods that run to their end."""
-    return frozenset(
+def ending_names(
+    evidence: Evidence, work: Mapping[str, Iterable[PlannedWork]]
+) -> frozenset[tuple[str, str]]:
+    """Return namespace and name of the pods that run to their end, or whose group ends by itself.
+
+    The worker of a RayJob has restartPolicy Always where its template names none, and ends with it.
+
+    Args:
+        evidence: All pods of the cluster.
+        work: Node to the pods that lose something when they are evicted, as of today.
+    """
+    ending = {
         (pod.namespace, pod.name) for pods in evidence.pods.values() for pod in pods if pod.ends
+    }
+    of_groups = (
+        pod_name(item)
+        for items in work.values()
+        for item in items
+        if item.waits and not item.never_ends
     )
+    return frozenset({*ending, *of_groups})
 
 
 def is_waited_out(item: PlannedWork, ending: Collection[tuple[str, str]]) -> bool:
@@ -399,16 +415,26 @@ def with_starting(wave: Wave, details: WaveDetails, groups: Mapping[str, Workloa
     return msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
 
 
-def replaced_pods(evidence: Evidence, workloads: Iterable[AssessedWorkload]) -> frozenset[PodName]:
+def replaced_pods(
+    evidence: Evidence,
+    workloads: Iterable[AssessedWorkload],
+    work: Mapping[str, Iterable[PlannedWork]],
+) -> frozenset[PodName]:
     """Return the pods without devices that a controller creates again when a drain evicts them.
 
     No script evicts those that run to their end before they have, and a drain stops at those without a controller.
+
+    Args:
+        evidence: All pods of the cluster.
+        workloads: Its workloads.
+        work: Node to the pods that lose something when they are evicted, as of today.
     """
+    ending = ending_names(evidence, work)
     members = frozenset(member for workload in workloads for member in workload.members)
     return frozenset(
         name
         for node in evidence.pods
         for pod in evidence.leaving(node)
-        if pod.controller and not pod.ends
-        if (name := PodName(pod.namespace, pod.name)) not in members
+        if pod.controller
+        if (name := PodName(pod.namespace, pod.name)) not in members and name not in ending
     )
