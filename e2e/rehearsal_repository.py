@@ -36,8 +36,9 @@ class Repository:
             return
         logs = {path: path.read_text(errors="replace") for path in self._plan.rglob("*.log")}
         for step in tuple(self._steps):
-            text = f"commit kustomize/{step} of the plan"
-            script = self._asking(logs.items(), text)
+            script = self._asking(
+                logs.items(), f"commit kustomize/{step} of the plan"
+            ) or self._asking(logs.items(), f"the entries of kustomize/{step}/")
             if script:
                 self._apply(step)
                 self._steps.remove(step)
@@ -71,14 +72,20 @@ class Repository:
             if path.name == _COMPONENT:
                 continue
             document = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
-            metadata = document["metadata"]
-            place = [f"--namespace={metadata['namespace']}"] if "namespace" in metadata else []
-            # kustomize changes nothing where the target is missing.
-            self._cluster.kubectl(
-                *("patch", document["kind"].lower(), metadata["name"], *place),
-                *("--type=strategic", f"--patch-file={path}"),
-                check=False,
-            )
+            entries = [
+                yaml.load(entry["patch"], Loader=yaml.CSafeLoader)
+                for renderer in document.get("postRenderers", ())
+                for entry in renderer["kustomize"]["patches"]
+            ]
+            for patch in entries or [document]:
+                metadata = patch["metadata"]
+                place = [f"--namespace={metadata['namespace']}"] if "namespace" in metadata else []
+                # kustomize changes nothing where the target is missing.
+                self._cluster.kubectl(
+                    *("patch", patch["kind"].lower(), metadata["name"], *place),
+                    *("--type=strategic", f"--patch={json.dumps(patch)}"),
+                    check=False,
+                )
 
     def _remove(self, namespace: str, name: str, lines: Iterable[str]) -> None:
         patch = json.dumps({"spec": {"hard": dict.fromkeys(lines)}})

@@ -1,16 +1,20 @@
 """The commands of a runbook for DaemonSets with devices, and for those of device plugins. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from cli.runbooks.object_changes import FieldChange, change_command
+from cli.runbooks.opt_in_runbook import COMMIT_TIMEOUT
 from cli.runbooks.shell import command, comment, quoted
 from findings.text import reference_text
-from migration.cluster.evidence import mapping_at
+from kube.api.workloads import DAEMON_SET
+from migration.cluster.evidence import list_at, mapping_at
 from migration.plan.drivers.vendors import KOORDLET, driver_label
 from migration.plan.facts.environment import in_repository
 from migration.plan.model.plan import Plan, PlannedDaemonSet, PlannedNode, PluginDaemonSet, Wave
 
+_TERMS: Final = ".spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+"""The path of the terms of a required node affinity in a template, as a JSONPath of kubectl."""
 DELETE_TIMEOUT: Final = "10m"
 """The time for which an object may be on its way; with a finalizer that nobody removes, kubectl would wait for ever."""
 
@@ -119,12 +123,49 @@ def changed_plugins(plan: Plan) -> list[PluginDaemonSet]:
     return [
         plugin
         for plugin in plan.plugins
-        if not in_repository(plan, "DaemonSet", plugin.namespace, plugin.name)
+        if not in_repository(plan, DAEMON_SET, plugin.namespace, plugin.name)
     ]
 
 
-def plugin_lines(plugin: PluginDaemonSet) -> Iterator[str]:
-    """Yield the command that keeps a device plugin from switched nodes."""
+def plugin_lines(plan: Plan, plugin: PluginDaemonSet) -> Iterator[str]:
+    """Yield the commands that keep a device plugin from switched nodes, or that wait until a repository does."""
+    yield ""
+    yield comment(f"{plugin.name} stays away from nodes with {' or '.join(plugin.labels)}.")
+    yield "# Its pods restart: pods with devices go on, and none gets devices on a node until its plugin is back."
+    if in_repository(plan, DAEMON_SET, plugin.namespace, plugin.name):
+        yield from _affinity_waits(plugin)
+    else:
+        yield from _affinity_change(plugin)
+    if KOORDLET in plugin.name:
+        yield "# Where it has come back to switched nodes, it has registered their GPUs again."
+        yield from (command("forget_switched", label) for label in plugin.labels)
+
+
+def _affinity_waits(plugin: PluginDaemonSet) -> Iterator[str]:
+    """Yield the commands that wait until each term of a plugin's node affinity leaves out switched nodes."""
+    target = f"daemonset/{plugin.name}"
+    for number, term in enumerate(plugin.node_selector_terms):
+        for key, value in _added_exclusions(term, plugin.labels):
+            wait = command(
+                *("kubectl", "wait", target, f"--namespace={plugin.namespace}"),
+                f"--timeout={COMMIT_TIMEOUT}",
+                f'--for=jsonpath={{{_TERMS}[{number}].matchExpressions[?(@.key=="{key}")].values[0]}}={value}',
+            )
+            yield f"{command('is_gone', target, plugin.namespace)} || {wait}"
+
+
+def _added_exclusions(
+    term: Mapping[str, object], labels: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the labels, as key and value, that the plan has a term leave out; others it may leave out in other ways."""
+    for entry in map(mapping_at, list_at(term, "matchExpressions")):
+        key, values = str(entry.get("key")), list_at(entry, "values")
+        if entry.get("operator") == "NotIn" and len(values) == 1 and f"{key}={values[0]}" in labels:
+            yield key, str(values[0])
+
+
+def _affinity_change(plugin: PluginDaemonSet) -> Iterator[str]:
+    """Yield the command that has the node affinity of a plugin leave out switched nodes."""
     required = {"nodeSelectorTerms": list(plugin.node_selector_terms)}
     former = plugin.affinity or {}
     node_affinity = {
@@ -136,13 +177,7 @@ def plugin_lines(plugin: PluginDaemonSet) -> Iterator[str]:
         before=plugin.affinity,
         after={**former, "nodeAffinity": node_affinity},
     )
-    yield ""
-    yield comment(f"{plugin.name} stays away from nodes with {' or '.join(plugin.labels)}.")
-    yield "# Its pods restart: pods with devices go on, and none gets devices on a node until its plugin is back."
     yield "# If a chart owns it, an upgrade takes the affinity back, and the plugin comes to switched nodes, too: do not upgrade"
     yield "# it until the migration is over; if it has been upgraded, run this script again at once. Do not set it in values that"
     yield "# are for other DaemonSets, too: with those of NVIDIA's chart, switched nodes lose the labels of GPU feature discovery."
     yield change_command(f"daemonset/{plugin.name}", plugin.namespace, [change])
-    if KOORDLET in plugin.name:
-        yield "# Where it has come back to switched nodes, it has registered their GPUs again."
-        yield from (command("forget_switched", label) for label in plugin.labels)

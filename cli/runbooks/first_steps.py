@@ -10,7 +10,7 @@ from typing import Final
 from cli.runbooks.daemon_set_runbook import changed_plugins
 from cli.runbooks.driver_runbook import release_texts
 from cli.runbooks.markdown import inert
-from cli.runbooks.opt_in_runbook import has_prepared_patches
+from cli.runbooks.opt_in_runbook import prepared_objects
 from findings.text import count_text, join_names, reference_text
 from kube.api.workloads import DAEMON_SET
 from migration.legacy.plugin_vendors import NVIDIA
@@ -22,6 +22,7 @@ from migration.plan.facts.environment import (
     stopped_texts,
 )
 from migration.plan.facts.kept_away import returning_texts
+from migration.plan.facts.repository_patches import KUSTOMIZE, release_file
 from migration.plan.model.plan import Plan
 
 HELD: Final = "Not part of any wave"
@@ -129,8 +130,15 @@ def _installations(plan: Plan, settings: str) -> Iterator[str]:
 
 def _preparation(plan: Plan) -> Iterator[str]:
     """Yield the run of `prepare.sh`, with its questions and changes."""
-    if has_prepared_patches(plan):
-        yield "Commit `kustomize/prepare` to the repository when `prepare.sh` asks for it, not earlier."
+    releases = {plan.helm_releases.get(name, "") for name in prepared_objects(plan)}
+    for release in sorted(releases):
+        entries = f"the entries of `{KUSTOMIZE}/prepare/{release_file(release)}`"
+        order = (
+            f"Add {entries} to `spec.postRenderers` of HelmRelease {release} in the repository"
+            if release
+            else f"Commit `{KUSTOMIZE}/prepare` to the repository"
+        )
+        yield f"{order} when `prepare.sh` asks for it, not earlier."
     texts = ["Run `prepare.sh`, which installs drivers that wait for their node label."]
     texts += release_texts(plan)
     if stops := [entry.object for entry in plan.held if entry.stops_preparation]:

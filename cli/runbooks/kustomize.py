@@ -1,22 +1,20 @@
 """The changes of a plan as patches for a repository, one Component of kustomize for each step. Pure.
 
+Patches of what Flux renders from a HelmRelease are entries for the post-renderers of that.
+
 Source: kubernetes-sigs/kustomize, KEP 1802 (components); a patch whose target a kustomization does not
 have changes nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from kube.manifests.dump import dump_yaml
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
-from migration.plan.facts.environment import (
-    KUSTOMIZE,
-    chart_names,
-    in_repository,
-    patch_file,
-)
+from migration.plan.facts.environment import chart_names, in_repository
+from migration.plan.facts.repository_patches import KUSTOMIZE, patch_file, release_file
 from migration.plan.model.plan import Plan, Wave, is_name
 
 
@@ -28,6 +26,11 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     namespace: str
     change: Mapping[str, Any]
+
+    @property
+    def reference(self) -> str:
+        """The object, as `Kind/namespace/name`."""
+        return f"{self.kind}/{self.namespace}/{self.name}"
 
     @property
     def file(self) -> str:
@@ -62,13 +65,33 @@ def kustomize_files(plan: Plan, quotas: Mapping[str, Mapping[str, Any]]) -> dict
         ("prepare", _prepared(plan, quotas)),
         *((f"wave-{wave.wave}", _of_wave(wave)) for wave in plan.waves),
     ):
-        own = [
-            patch
-            for patch in patches
-            if in_repository(plan, patch.kind, patch.namespace, patch.name)
-        ]
-        files |= _component(f"{KUSTOMIZE}/{step}", own)
+        by_release: dict[str, list[Patch]] = {}
+        for patch in patches:
+            if in_repository(plan, patch.kind, patch.namespace, patch.name):
+                release = plan.helm_releases.get(patch.reference, "")
+                by_release.setdefault(release, []).append(patch)
+        files |= _component(f"{KUSTOMIZE}/{step}", by_release.pop("", ()))
+        for release, rendered in by_release.items():
+            file = f"{KUSTOMIZE}/{step}/{release_file(release)}"
+            files[file] = _post_renderers(release, rendered)
     return files
+
+
+def _post_renderers(release: str, patches: Iterable[Patch]) -> str:
+    """Return the entries for the post-renderers of a HelmRelease.
+
+    It is no object: one with these alone would take the others of the HelmRelease away. A target has no namespace,
+    since charts may render objects without theirs.
+    """
+    entries = [
+        {
+            "target": {"kind": patch.kind, "name": patch.target()["name"]},
+            "patch": dump_yaml([patch.document()]),
+        }
+        for patch in patches
+    ]
+    document = dump_yaml([{"postRenderers": [{"kustomize": {"patches": entries}}]}])
+    return f"# For spec.postRenderers of HelmRelease {release}, beside its other entries; nothing to apply by itself.\n{document}"
 
 
 def _component(folder: str, patches: Sequence[Patch]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from cli.runbooks.opt_in_runbook import COMMIT_TIMEOUT
 from cli.runbooks.shell import command, comment, quoted
 from migration.plan.drivers.vendors import unmap_command
 from migration.plan.facts.environment import chart_names, in_repository
+from migration.plan.facts.repository_patches import commit_text
 from migration.plan.model.plan import Plan
 
 
@@ -41,8 +42,9 @@ def _unmap_lines(name: str, resource: str, plan: Plan) -> Iterator[str]:
     """Yield the lines that take a resource name from a class, or wait for the repository that has the class."""
     yield f"if {_is_mapped(name, resource)}; then"
     if in_repository(plan, "DeviceClass", "", name):
+        order = commit_text(plan, "prepare", f"DeviceClass//{name}")
         text = (
-            f"held: DeviceClass {name} maps {resource} still: commit kustomize/prepare of the plan, or without the class "
+            f"held: DeviceClass {name} maps {resource} still: {order}, or without the class "
             f"in a repository run {unmap_command(name)}; then run this again"
         )
         yield f"  echo {quoted(text)} >&2"

@@ -3,7 +3,7 @@
 With the format kustomize a repository changes these objects, so a script waits for it, or stops.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from cli.runbooks.object_changes import (
@@ -15,8 +15,10 @@ from cli.runbooks.object_changes import (
 )
 from cli.runbooks.shell import command, comment, quoted
 from findings.text import reference_text
+from kube.api.workloads import DAEMON_SET
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.plan.facts.environment import in_repository, remapped_classes
+from migration.plan.facts.repository_patches import commit_text, patch_place
 from migration.plan.model.plan import Plan, PlannedWorkload, Wave
 
 COMMIT_TIMEOUT: Final = "1h"
@@ -45,8 +47,7 @@ def opt_in_lines(plan: Plan, wave: Wave, verify: str) -> Iterator[str]:
     """
     if wave.namespaces:
         yield "\n# These namespaces are opted in; pods that run stay as they are."
-    if has_patches(plan, wave):
-        yield commit_line(f"wave-{wave.wave}")
+    yield from commit_lines(plan, f"wave-{wave.wave}", _patched_objects(plan, wave))
     for namespace in wave.namespaces:
         yield from _label(plan, wave, namespace, "true")
     if wave.partial_namespaces:
@@ -61,7 +62,7 @@ def opt_in_lines(plan: Plan, wave: Wave, verify: str) -> Iterator[str]:
 
 def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     """Yield the commands that take labels back, or that stop until a repository has."""
-    step = f"kustomize/wave-{wave.wave}"
+    step = f"wave-{wave.wave}"
     for namespace in wave.opted_in:
         was_selective = namespace in wave.formerly_selective
         if not in_repository(plan, "Namespace", "", namespace):
@@ -75,7 +76,7 @@ def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
         label = f"{TRANSLATE_LABEL}{label}"
         selector = f"--selector=kubernetes.io/metadata.name={namespace},{label}"
         words = command("kubectl", "get", "namespaces", selector, "--output=name")
-        yield from _stop(words, namespace, step)
+        yield from _stop(words, namespace, patch_place(plan, step, f"Namespace//{namespace}"))
     # Without the label on its template a workload gets pods with device keys, wherever its nodes are.
     templates = list(_templates(wave))
     if templates:
@@ -87,7 +88,7 @@ def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             output = f"--output=jsonpath={{.spec.template{_PATH}}}"
             flags = (f"--namespace={namespace}", "--ignore-not-found", output)
             words = command("kubectl", "get", target, *flags)
-            yield from _stop(words, target, step)
+            yield from _stop(words, target, patch_place(plan, step, workload.object))
         else:
             yield change_comment(target, [_OPT_OUT])
             yield from _change_lines(workload, change_command(target, namespace, [_OPT_OUT]))
@@ -139,36 +140,44 @@ def _change_lines(workload: PlannedWorkload, change: str) -> Iterator[str]:
     return iter([change]) if workload.on_delete else asked_lines(workload, change)
 
 
-def has_patches(plan: Plan, wave: Wave) -> bool:
-    """Return True if a repository changes objects that a wave opts in."""
-    return any(in_repository(plan, "Namespace", "", name) for name in wave.opted_in) or any(
-        in_repository(plan, *workload.object.split("/", 2)) for workload, *_ in _templates(wave)
-    )
-
-
-def has_prepared_patches(plan: Plan) -> bool:
-    """Return True if a repository changes objects before the first wave; quotas are there then, too."""
+def _patched_objects(plan: Plan, wave: Wave) -> list[str]:
+    """Return the objects, as `Kind/namespace/name`, that a wave opts in and that a repository changes."""
     objects = [
-        *(("DaemonSet", plugin.namespace, plugin.name) for plugin in plan.plugins),
-        *(("DeviceClass", "", name) for name in remapped_classes(plan)),
+        *(f"Namespace//{name}" for name in wave.opted_in),
+        *(workload.object for workload, *_ in _templates(wave)),
+    ]
+    return [name for name in objects if in_repository(plan, *name.split("/", 2))]
+
+
+def prepared_objects(plan: Plan) -> list[str]:
+    """Return the objects, as `Kind/namespace/name`, that a repository changes before the first wave; quotas are there then, too."""
+    objects = [
+        *(f"{DAEMON_SET}/{plugin.namespace}/{plugin.name}" for plugin in plan.plugins),
+        *(f"DeviceClass//{name}" for name in sorted(remapped_classes(plan))),
         *(
-            ("ResourceQuota", namespace, file.removeprefix(f"{namespace}.").removesuffix(".yaml"))
+            f"ResourceQuota/{namespace}/{file.removeprefix(f'{namespace}.').removesuffix('.yaml')}"
             for namespace, files in plan.quotas.items()
             for file in files
         ),
     ]
-    return any(in_repository(plan, *reference) for reference in objects)
+    return [name for name in objects if in_repository(plan, *name.split("/", 2))]
 
 
-def commit_line(step: str) -> str:
-    """Return the command that asks a person for the patches of a step."""
-    text = f"commit kustomize/{step} of the plan to your repository now, unless that is done; this waits for it"
-    return f"echo {quoted(text)}"
+def commit_lines(plan: Plan, step: str, objects: Iterable[str]) -> Iterator[str]:
+    """Yield the commands that ask a person for the patches of a step.
+
+    Args:
+        plan: The plan.
+        step: The folder below `kustomize`.
+        objects: The objects that a repository changes in this step, as `Kind/namespace/name`.
+    """
+    for text in dict.fromkeys(commit_text(plan, step, name) for name in objects):
+        yield f"echo {quoted(f'{text} now, unless that is done; this waits for it')}"
 
 
-def _stop(query: str, name: str, step: str) -> Iterator[str]:
+def _stop(query: str, name: str, place: str) -> Iterator[str]:
     """Yield the lines that stop a script while a command prints something."""
-    text = f"{name} has the label still: take {step} out of your repository"
+    text = f"{name} has the label still: take {place} out of your repository"
     # An assignment stops the script if the cluster does not answer.
     yield f'labelled="$({query})"'
     yield f'if [ -n "$labelled" ]; then stop_for {quoted(text)}; fi'

@@ -10,7 +10,7 @@ from answers.model.kinds import API_VERSION
 from cli.runbooks import driver_runbook, runbooks, shell
 from kube.errors import ConfigError
 from kube.manifests.reader import read_paths
-from migration.plan.facts import environment
+from migration.plan.facts import repository_patches
 from migration.plan.model.plan import KIND, Plan
 from process.profiles.profile_files import SUFFIXES
 
@@ -90,15 +90,15 @@ def is_plan_path(path: Path, folder: Path) -> bool:
             | runbooks.SETTINGS,
         ):
             return path.is_file()
-        case ("quotas" | runbooks.PROFILES | environment.KUSTOMIZE,):
+        case ("quotas" | runbooks.PROFILES | repository_patches.KUSTOMIZE,):
             return path.is_dir()
         case ("quotas", file):
             return path.is_file() and file.endswith(".yaml")
         case (runbooks.PROFILES, _):
             return path.is_file() and path.suffix in SUFFIXES
-        case (environment.KUSTOMIZE, step):
+        case (repository_patches.KUSTOMIZE, step):
             return path.is_dir() and (step == "prepare" or _is_wave(step))
-        case (environment.KUSTOMIZE, step, file):
+        case (repository_patches.KUSTOMIZE, step, file):
             is_step = step == "prepare" or _is_wave(step)
             return is_step and path.is_file() and file.endswith(".yaml")
         case (wave,):

@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from cli.runbooks.daemon_set_runbook import changed_plugins, plugin_lines
+from cli.runbooks.daemon_set_runbook import plugin_lines
 from cli.runbooks.driver_runbook import (
     driver_lines,
     held_lines,
@@ -19,7 +19,7 @@ from cli.runbooks.evicted_runbook import lasting_lines, planned_lines
 from cli.runbooks.first_steps import HELD, first_step_lines
 from cli.runbooks.mapping_runbook import mapping_lines, wide_mapping_lines
 from cli.runbooks.markdown import inert
-from cli.runbooks.opt_in_runbook import commit_line, has_prepared_patches
+from cli.runbooks.opt_in_runbook import commit_lines, prepared_objects
 from cli.runbooks.plan_text import evicted_again_lines, free_by_kind, losses_text, namespace_texts
 from cli.runbooks.shell import CLUSTER_SCRIPT, cluster_script, command, comment, head, quoted
 from cli.runbooks.wave_runbook import (
@@ -324,10 +324,9 @@ def _prepare(plan: Plan) -> Iterator[str]:
     # What a person installs comes first: nothing has changed when the script stops for it.
     for driver in sorted(plan.drivers, key=lambda driver: (driver == NVIDIA, driver)):
         yield from driver_lines(driver, plan.drivers[driver], plan)
-    if has_prepared_patches(plan):
-        yield commit_line("prepare")
-    for plugin in changed_plugins(plan):
-        yield from plugin_lines(plugin)
+    yield from commit_lines(plan, "prepare", prepared_objects(plan))
+    for plugin in plan.plugins:
+        yield from plugin_lines(plan, plugin)
     yield from wide_mapping_lines(plan)
     yield from mapping_lines(plan)
     if plan.waves:
@@ -352,7 +351,7 @@ def _effect(plan: Plan) -> str:
     restarts_driver = upgraded_release(plan) is not None and NVIDIA in plan.driver_nodes
     restarted = [
         *(["the DRA driver"] if restarts_driver else []),
-        *(["device plugins"] if changed_plugins(plan) else []),
+        *(["device plugins"] if plan.plugins else []),
     ]
     if not restarted:
         return "it changes nothing for any pod that runs"

@@ -28,6 +28,7 @@ from migration.conversion.replaced_lines import ReplacedLines
 from migration.legacy.gpu_labels import unready_selector
 from migration.plan.drivers.vendors import driver_label
 from migration.plan.facts.environment import in_repository
+from migration.plan.facts.repository_patches import commit_text
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import (
     Plan,
@@ -276,7 +277,8 @@ def _quota_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             name = file.removeprefix(f"{namespace}.").removesuffix(".yaml")
             if in_repository(plan, "ResourceQuota", namespace, name):
                 yield "# It comes with kustomize/prepare from the repository: kubectl diff stops while a line is missing."
-                text = f"ResourceQuota {namespace}/{name} differs from quotas/{file}, see above: commit kustomize/prepare of the plan to your repository"
+                order = commit_text(plan, "prepare", f"ResourceQuota/{namespace}/{name}")
+                text = f"ResourceQuota {namespace}/{name} differs from quotas/{file}, see above: {order}"
                 yield f'kubectl diff --filename="$here/../quotas/"{quoted(file)} || differs {quoted(text)}'
                 continue
             lines = plan.quota_lines.get(file, QuotaLines(before={}, added={}))

@@ -32,7 +32,7 @@ from migration.plan.drivers.confirmed import (
     Confirmation,
 )
 from migration.plan.drivers.vendors import is_operator_version
-from migration.plan.facts.environment import KUSTOMIZE, SCRIPTS
+from migration.plan.facts.repository_patches import KUSTOMIZE, SCRIPTS
 from migration.plan.model.plan import is_name, is_namespace
 from migration.plan.planning.build import BuiltPlan, build_plan
 from migration.plan.planning.prepared import PlanQuestion

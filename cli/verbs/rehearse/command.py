@@ -30,7 +30,7 @@ from findings.text import printable
 from kube.errors import ConfigError
 from kube.manifests.reader import read_paths
 from kube.manifests.source import SourceObject
-from migration.plan.facts.environment import KUSTOMIZE, SCRIPTS
+from migration.plan.facts.repository_patches import KUSTOMIZE, SCRIPTS
 from migration.plan.model.plan import Plan
 from migration.rehearsal.build import build_rehearsal
 from migration.rehearsal.model import RehearsalAnswer, RehearsalInput

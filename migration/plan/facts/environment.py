@@ -26,6 +26,12 @@ from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.kueue import native_queue_notes, queue_notes, queued_workloads
 from migration.plan.facts.neighbours import exporter_notes
 from migration.plan.facts.node_autoscalers import autoscaler_notes
+from migration.plan.facts.repository_patches import (
+    KUSTOMIZE,
+    patch_file,
+    patch_place,
+    read_helm_releases,
+)
 from migration.plan.facts.selecting import selecting_notes
 from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan, Wave, is_name
@@ -33,8 +39,6 @@ from translation.model.intents import Vocabulary
 from translation.reading.claim_blind_objects import KINDS as CLAIM_BLIND_KINDS
 from translation.reading.claim_blind_objects import MAX_KEYS, find_named_keys
 
-SCRIPTS: Final = "scripts"
-KUSTOMIZE: Final = "kustomize"
 _MARKS: Final = (
     ("annotations", "argocd.argoproj.io/tracking-id", "Argo CD"),
     ("labels", "kustomize.toolkit.fluxcd.io/name", "Flux"),
@@ -159,7 +163,9 @@ def with_environment(
     objects = tuple(
         source for source in objects if source.kind != "Pod" or not controller_kind(source.document)
     )
-    plan = msgspec.structs.replace(plan, managed=read_managed(objects, plan))
+    managed = read_managed(objects, plan)
+    releases = read_helm_releases(objects, managed)
+    plan = msgspec.structs.replace(plan, managed=managed, helm_releases=releases)
     labels, queued = _labels_of_namespaces(objects), queued_workloads(objects)
     blind_objects = [source for source in objects if source.kind in CLAIM_BLIND_KINDS]
     waves = (
@@ -343,12 +349,6 @@ def stopped_texts(plan: Plan) -> Iterator[str]:
             )
 
 
-def patch_file(kind: str, namespace: str, name: str) -> str:
-    """Return the name of the file with the patch of an object for a repository."""
-    place = f"{namespace}." if namespace else ""
-    return f"{kind.lower()}.{place}{name}.yaml"
-
-
 def _repository_text(plan: Plan, wave: Wave, reference: str) -> str:
     """Return the changes of an object in its repository, as an order; lines that DeviceQuotas replace have no patch."""
     kind, namespace, name = reference.split("/", 2)
@@ -359,9 +359,12 @@ def _repository_text(plan: Plan, wave: Wave, reference: str) -> str:
         step, asking = (
             (f"wave-{wave.wave}", "switch.sh") if is_of_wave else ("prepare", "prepare.sh")
         )
-        file = patch_file(kind, namespace, name)
+        place, release = patch_place(plan, step, reference), plan.helm_releases.get(reference)
         ways.append(
-            f"its patch is {KUSTOMIZE}/{step}/{file}: commit that folder when {asking} asks for it, not earlier"
+            f"it is rendered from HelmRelease {release}, so a patch of the object itself would change nothing: add the entries of "
+            f"{place} to spec.postRenderers of that HelmRelease when {asking} asks for it, not earlier"
+            if release
+            else f"its patch is {place}/{patch_file(kind, namespace, name)}: commit that folder when {asking} asks for it, not earlier"
         )
     for entry in plan.replaced_lines:
         if (kind, namespace, name) == ("ResourceQuota", entry.namespace, entry.name):

@@ -23,7 +23,8 @@ from migration.plan.drivers.vendors import (
     is_managed,
 )
 from migration.plan.facts.device_plugins import DevicePlugins, is_owned_plugin
-from migration.plan.facts.environment import KUSTOMIZE, REVERTING, in_repository, remapped_classes
+from migration.plan.facts.environment import REVERTING, in_repository, remapped_classes
+from migration.plan.facts.repository_patches import KUSTOMIZE
 from migration.plan.model.plan import (
     Plan,
     PlannedNode,

@@ -427,6 +427,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         scheduled_pods: Workload with devices, as `Kind/namespace/name`, to the number of its pods that had a node when the
             plan was made; without those whose pods run to their end, and DaemonSets. Null in plans of earlier versions: pods
             that wait before a wave need no devices then.
+        helm_releases: Object of `managed` that Flux renders from a HelmRelease, to that, as `namespace/name`.
     """
 
     kubernetes_version: str
@@ -463,6 +464,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     remaining: Remaining = Remaining()
     stopped_workloads: tuple[StoppedWorkload, ...] = ()
     scheduled_pods: Mapping[str, int] | None = None
+    helm_releases: Mapping[str, str] = {}
 
     def quota_namespaces(self, wave: Wave) -> tuple[str, ...]:
         """Return the namespaces with quotas that a wave changes, before its first drain."""

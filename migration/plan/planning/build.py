@@ -40,7 +40,7 @@ from migration.plan.facts.device_plugins import (
     DevicePlugins,
     with_plugin_label,
 )
-from migration.plan.facts.environment import KUSTOMIZE, with_environment
+from migration.plan.facts.environment import with_environment
 from migration.plan.facts.kept_away import kept_away
 from migration.plan.facts.node_autoscalers import guard_annotations, pool_of
 from migration.plan.facts.quota_files import (
@@ -58,6 +58,7 @@ from migration.plan.facts.quota_files import (
     with_uncreated_surge,
 )
 from migration.plan.facts.ready_pods import scheduled_pods
+from migration.plan.facts.repository_patches import KUSTOMIZE
 from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.stopped_workloads import find_stopped_workloads, without_started_by_others
 from migration.plan.facts.work import read_bare_pods

@@ -1,0 +1,72 @@
+"""The places in a repository where a person puts the patches of a plan: the folder of a step, or a HelmRelease. Pure.
+
+Flux renders the objects of a HelmRelease from a chart. They are in no repository, so a patch of one changes nothing there;
+its place is in `spec.postRenderers` of the HelmRelease, which change what was rendered.
+
+Sources: fluxcd/helm-controller, labels of origin, which every rendered object gets, and HelmRelease `spec.postRenderers`.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from kube.manifests.source import SourceObject
+from migration.cluster.evidence import text_map
+from migration.plan.model.plan import Plan, is_name, is_namespace
+
+SCRIPTS: Final = "scripts"
+KUSTOMIZE: Final = "kustomize"
+_FLUX: Final = "Flux"
+_RELEASE: Final = ("helm.toolkit.fluxcd.io/namespace", "helm.toolkit.fluxcd.io/name")
+"""The labels of a rendered object, with the namespace and the name of its HelmRelease."""
+_APPLIED: Final = "kustomize.toolkit.fluxcd.io/name"
+"""The label of an object that Flux applies as it is in a repository."""
+
+
+def read_helm_releases(objects: Iterable[SourceObject], managed: dict[str, str]) -> dict[str, str]:
+    """Return each managed object that Flux renders from a HelmRelease to that, as `namespace/name`.
+
+    Args:
+        objects: The cluster's objects.
+        managed: Object, as `Kind/namespace/name`, to its manager.
+    """
+    releases = {}
+    for source in objects:
+        reference = f"{source.kind}/{source.namespace or ''}/{source.name}"
+        if managed.get(reference) != _FLUX:
+            continue
+        labels = text_map(source.document, "metadata", "labels")
+        namespace, name = (labels.get(key, "") for key in _RELEASE)
+        if _APPLIED not in labels and is_namespace(namespace) and is_name(name):
+            releases[reference] = f"{namespace}/{name}"
+    return dict(sorted(releases.items()))
+
+
+def patch_file(kind: str, namespace: str, name: str) -> str:
+    """Return the name of the file with the patch of an object for a repository."""
+    place = f"{namespace}." if namespace else ""
+    return f"{kind.lower()}.{place}{name}.yaml"
+
+
+def release_file(release: str) -> str:
+    """Return the name of the file with the patches of a HelmRelease, given as `namespace/name`."""
+    return f"helmrelease.{release.replace('/', '.')}.yaml"
+
+
+def patch_place(plan: Plan, step: str, reference: str) -> str:
+    """Return the place of an object's patch below a plan's folder: that of its step, or the file for its HelmRelease.
+
+    Args:
+        plan: The plan.
+        step: The folder below `kustomize`.
+        reference: The object, as `Kind/namespace/name`.
+    """
+    release = plan.helm_releases.get(reference)
+    return f"{KUSTOMIZE}/{step}" + (f"/{release_file(release)}" if release else "")
+
+
+def commit_text(plan: Plan, step: str, reference: str) -> str:
+    """Return what a person does with an object's patch in a repository, as an order."""
+    place, release = patch_place(plan, step, reference), plan.helm_releases.get(reference)
+    if release:
+        return f"add the entries of {place} of the plan to spec.postRenderers of HelmRelease {release} in your repository"
+    return f"commit {place} of the plan to your repository"
