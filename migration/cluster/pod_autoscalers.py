@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import mapping_at
-from migration.cluster.owners import OwnerKey, chain_of_owners, owners_by_key
+from migration.cluster.owners import OwnerKey, chain_of_owners, controller, owners_by_key
 
 _KIND: Final = "HorizontalPodAutoscaler"
 _GROUP: Final = "autoscaling/"
@@ -17,10 +17,18 @@ class Autoscaler(NamedTuple):
     Attributes:
         reference: `HorizontalPodAutoscaler/namespace/name`.
         most: Its maxReplicas.
+        owner: The object, as `Kind/namespace/name`, whose controller sets its bounds again, as an InferenceService of KServe or a
+            ScaledObject of KEDA; empty without one.
     """
 
     reference: str
     most: int
+    owner: str = ""
+
+    @property
+    def place(self) -> str:
+        """Return the place to change its bounds, as ` in` an owner; empty if that is itself."""
+        return f" in {self.owner}, which sets it" if self.owner else ""
 
 
 def find_autoscalers(
@@ -51,5 +59,9 @@ def find_autoscalers(
         chain = chain_of_owners(OwnerKey(kind=kind, namespace=place, name=name), by_key)
         own = next((owner.reference for owner in chain if owner.reference in workloads), "")
         if own:
-            autoscalers[own] = Autoscaler(f"{_KIND}/{place}/{source.name}", most)
+            owner = controller(source)
+            setting = OwnerKey(kind=owner[0], namespace=place, name=owner[1]) if owner else None
+            autoscalers[own] = Autoscaler(
+                f"{_KIND}/{place}/{source.name}", most, setting.reference if setting else ""
+            )
     return autoscalers

@@ -66,6 +66,20 @@ def test_the_pods_that_an_autoscaler_may_add_in_a_wave(
         assert f"devices for {devices} until the wave is done" in note
 
 
+def test_the_bounds_that_a_controller_sets_are_changed_in_its_object(tmp_path: Path) -> None:
+    """A person was to set them in the autoscaler, and its controller took that back."""
+    owner = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "web"}
+    own = scaler(17)
+    own["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+
+    notes = scaling_notes(tmp_path, cluster(own))
+
+    assert notes
+    for note in notes.values():
+        place = "in ScaledObject/team/web, which sets it, until the wave is done"
+        assert f"set maxReplicas to 16 {place}" in note
+
+
 def test_it_may_scale_an_object_below_the_workload(tmp_path: Path) -> None:
     objects = cluster(scaler(17, "web-1", "ReplicaSet"))
     (replica_set,) = workload("web-1", GPU, [], kind="ReplicaSet")

@@ -13,6 +13,13 @@ TRACKING: Final = "argocd.argoproj.io/tracking-id"
 FLUX: Final = "helm.toolkit.fluxcd.io/name"
 FIX: Final = "scale down, add a node, or wait for Jobs to end; then plan again from a new snapshot"
 SET_AGAIN: Final = "; HorizontalPodAutoscaler/team/scaler sets replicas again: lower maxReplicas there, and minReplicas if it is more"
+OWNER: Final = {
+    "apiVersion": "keda.sh/v1alpha1",
+    "kind": "ScaledObject",
+    "name": "web",
+    "controller": True,
+}
+SET_BY_OWNER: Final = SET_AGAIN.replace("there", "in ScaledObject/team/web, which sets it")
 MANAGES: Final = (
     "; {} manages {}, and takes back what kubectl changes: change replicas in its repository"
 )
@@ -35,6 +42,7 @@ def scaler(**metadata: Any) -> dict[str, Any]:
             FIX + MANAGES.format("Argo CD", "Deployment/team/web"),
         ),
         ({}, [scaler()], FIX + SET_AGAIN),
+        ({}, [scaler(ownerReferences=[OWNER])], FIX + SET_BY_OWNER),
         (
             {"labels": {FLUX: "apps"}},
             [scaler(labels={FLUX: "apps"})],
@@ -43,7 +51,7 @@ def scaler(**metadata: Any) -> dict[str, Any]:
             + MANAGES.format("Flux", "Deployment/team/web, HorizontalPodAutoscaler/team/scaler"),
         ),
     ],
-    ids=["nobody", "Helm", "Argo CD", "an autoscaler", "both"],
+    ids=["nobody", "Helm", "Argo CD", "an autoscaler", "an autoscaler of KEDA", "both"],
 )
 def test_the_fix_of_a_full_node_says_that_a_scale_is_taken_back(
     tmp_path: Path, metadata: dict[str, Any], others: list[dict[str, Any]], expected: str

@@ -45,12 +45,17 @@ class TakenBack(msgspec.Struct, frozen=True, kw_only=True):
     def replicas_text(self, workloads: Iterable[str]) -> str:
         """Return the sentences on the systems that take back fewer replicas of some workloads; empty without any."""
         references = sorted(workloads)
-        scaling = [
-            self.autoscalers[name].reference for name in references if name in self.autoscalers
-        ]
-        verb = "sets" if len(scaling) == 1 else "set"
-        text = f"; {join_names(scaling)} {verb} replicas again: lower maxReplicas there, and minReplicas if it is more"
-        return (text if scaling else "") + self.text((*references, *scaling), "replicas")
+        scaling = [self.autoscalers[name] for name in references if name in self.autoscalers]
+        names_by_place: dict[str, list[str]] = {}
+        for autoscaler in scaling:
+            place = autoscaler.place or " there"
+            names_by_place.setdefault(place, []).append(autoscaler.reference)
+        text = "".join(
+            f"; {join_names(names)} {'sets' if len(names) == 1 else 'set'} replicas again: lower maxReplicas{place}, and "
+            "minReplicas if it is more"
+            for place, names in names_by_place.items()
+        )
+        return text + self.text((*references, *(it.reference for it in scaling)), "replicas")
 
 
 def read_taken_back(

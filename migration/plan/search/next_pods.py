@@ -37,7 +37,7 @@ _SINGLE: Final = "; with a single replica ({}), no pod runs then until the new o
 
 _ADDED: Final = (
     "{} may add {} to {} (maxReplicas {}): while this wave drains its nodes there are devices for {} of them, {} today; set "
-    "maxReplicas to {} until the wave is done, or further ones wait, or take devices that evicted pods are to get"
+    "maxReplicas to {}{} until the wave is done, or further ones wait, or take devices that evicted pods are to get"
 )
 _MOST_ADDED: Final = 32
 """Pods of an autoscaler that are counted at most."""
@@ -198,7 +198,8 @@ class AddedPods(NamedTuple):
         )
         added = count_text(more, "pod")
         values = (self.autoscaler.reference, added, self.workload, self.autoscaler.most)
-        return _ADDED.format(*values, number, today, self.running + number)
+        place = f"{self.autoscaler.place}," if self.autoscaler.place else ""
+        return _ADDED.format(*values, number, today, self.running + number, place)
 
 
 def find_added_pods(
