@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from allocator.declarations.read import VOLCANO_NAMES
 from answers.model.findings import namespace_of
 from answers.model.views import decode_view
 from kube.api.foreign_quotas import BY_TYPE, IS_PARENT, ForeignQuota, ForeignQuotaObject
@@ -27,7 +28,9 @@ _RESOURCE_QUOTA: Final = ("v1", "ResourceQuota")
 _PREFIXES: Final = ("requests.", "limits.")
 _SCOPES: Final = "a quota with scopes counts no claims"
 _FAIR_SHARE: Final = "guarantees, weights and trees are of a queue: Kueue's or Volcano's"
-_QUEUE_NAME: Final = "scheduling.volcano.sh/queue-name"
+_QUEUE_NAMES: Final = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
+"""Annotations and labels of pods with their queue; the second is of pods of Volcano's Jobs."""
+_POD_GROUP: Final = ("scheduling.volcano.sh/v1beta1", "PodGroup")
 _OF_ELASTIC_QUOTA: Final = "those of Koordinator's scheduler that are in it"
 _OF_QUEUE: Final = "those in it"
 _TREE: Final = "quota.scheduling.koordinator.sh/"
@@ -259,22 +262,41 @@ def _namespaces_of_queues(
     objects: Iterable[SourceObject], namespace: str
 ) -> Mapping[str, Sequence[str]]:
     """Return each queue of Volcano with the namespaces that have pods in it and in no other."""
+    objects = tuple(objects)
+    of_groups = {
+        (namespace_of(source, namespace), source.name): _text(spec.get("queue"))
+        for source in objects
+        if (source.api_version, source.kind) == _POD_GROUP
+        for spec in [_mapping(source.document.get("spec"))]
+    }
     queues: dict[str, set[str]] = defaultdict(set)
     for source in objects:
         path = pod_path(source.api_version, source.kind)
         if path is None:
             continue
         _, metadata = resolve_path(source.document, (*path, "metadata"))
-        for field in ("annotations", "labels"):
-            _, names = resolve_path(metadata, (field,))
-            name = names.get(_QUEUE_NAME) if isinstance(names, Mapping) else None
-            if isinstance(name, str):
-                queues[namespace_of(source, namespace)].add(name)
+        place = namespace_of(source, namespace)
+        groups = _values(metadata, ("annotations",), VOLCANO_NAMES)
+        in_groups = {name for group in groups if (name := of_groups.get((place, group), ""))}
+        # Volcano goes by the queue of the PodGroup, which it copies from a pod where it makes one itself.
+        names = in_groups or set(_values(metadata, ("annotations", "labels"), _QUEUE_NAMES))
+        if names:
+            queues[place] |= names
     namespaces: dict[str, list[str]] = defaultdict(list)
     for place, names in sorted(queues.items()):
         if len(names) == 1:
             namespaces[next(iter(names))].append(place)
     return namespaces
+
+
+def _values(metadata: object, fields: Iterable[str], keys: Iterable[str]) -> list[str]:
+    """Return the values of labels or annotations of an object."""
+    maps = [_mapping(_mapping(metadata).get(field)) for field in fields]
+    return [name for names in maps for key in keys if (name := _text(names.get(key)))]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _read_lines(amounts: object, prefix: str, measures: Measures) -> _ReadLines:

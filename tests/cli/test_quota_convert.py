@@ -467,6 +467,40 @@ def test_another_schedulers_numbers_become_a_resource_quota(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("metadata", "is_counted"),
+    [
+        ({"annotations": {"volcano.sh/queue-name": "training"}}, True),
+        ({"labels": {"volcano.sh/queue-name": "training"}}, True),
+        ({"annotations": {"scheduling.k8s.io/group-name": "train-1"}}, True),
+        ({"annotations": {QUEUE: "other", "scheduling.k8s.io/group-name": "train-1"}}, True),
+        ({"annotations": {QUEUE: "training", "scheduling.k8s.io/group-name": "other-1"}}, False),
+        ({"annotations": {QUEUE: "training", "scheduling.k8s.io/group-name": "gone"}}, True),
+    ],
+    ids=str,
+)
+def test_the_queue_of_pods_by_volcanos_jobs_and_pod_groups(
+    tmp_path: Path, metadata: Mapping[str, Any], is_counted: bool
+) -> None:
+    """Only pods that name their queue themselves were seen, and Volcano goes by the PodGroup."""
+    subject = queue(**{"nvidia.com/gpu": "8"})
+    groups = [
+        api_object(
+            "PodGroup",
+            f"{name}-1",
+            "team",
+            api_version="scheduling.volcano.sh/v1beta1",
+            spec={"minMember": 1, "queue": queue_name},
+        )
+        for name, queue_name in [("train", "training"), ("other", "other")]
+    ]
+    pod = api_object("Pod", "train-w-0", "team", **metadata, spec={"containers": []})
+
+    (entry,) = conversions(tmp_path, subject, *groups, pod)
+
+    assert is_counted == bool(entry["documents"])
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ("status", "--to", "core"),
