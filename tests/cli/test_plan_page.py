@@ -231,6 +231,7 @@ def test_the_page_and_the_readme_name_the_cluster_and_the_time(tmp_path: Path) -
     head = text.partition("Timeline")[0]
     assert "context atlas-prod, https://10.20.0.10:6443, state of 2026-11-26T08:00:00Z" in head
     assert "volumes, but for PersistentVolumes of one node" in text
+    assert "affinity between pods, but for required anti-affinity of pods that get claims" in text
     readme = (tmp_path / "plan" / "README.md").read_text()
     assert "from the state of the cluster at 2026-11-26T08:00:00Z." in readme
     assert "https://10.20.0.10:6443 (context atlas-prod)." in readme

@@ -67,9 +67,15 @@ def format_plan_page(plan: Plan, details: Sequence[WaveDetails]) -> str:
 
 
 def _not_modelled(name: str) -> str:
-    return "volumes, but for PersistentVolumes of one node" if name == "volumes" else name
+    return f"{name}, but for {_MODELLED[name]}" if name in _MODELLED else name
 
 
+_MODELLED: Final = {
+    "volumes": "PersistentVolumes of one node",
+    "affinity between pods": "required anti-affinity of pods that get claims",
+    "topology spread": "DoNotSchedule of pods that get claims",
+}
+"""Features to the part of each that a plan does look at."""
 _INCOMPLETE: Final = " The search for waves was interrupted: nothing of this plan may be run."
 _LEAVING: Final = (
     "Leaving pods are those with devices on the nodes of a wave: evicted ones, and others that a script waits for or asks "
