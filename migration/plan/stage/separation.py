@@ -220,7 +220,7 @@ def _templates_of(
     """Yield the templates of the namespaces of a term; of a selector of namespaces, all."""
     names: Iterable[str] = list_at(term, "namespaces") or (template.workload.key.namespace,)
     if term.get("namespaceSelector") is not None:
-        # Whoever counts too many pods holds too much, and moves nothing that has no place.
+        # That may count too many pods, and then holds too much.
         names = by_namespace
     for name in dict.fromkeys(map(str, names)):
         yield from by_namespace.get(name, ())
@@ -279,6 +279,6 @@ def _spreads(
 
 
 def _number(rule: Mapping[str, Any], field: str) -> int:
-    """Return a number of a constraint; 1 where it has none."""
+    """Return a number of a constraint, 1 by default."""
     value = rule.get(field)
     return value if isinstance(value, int) else 1
