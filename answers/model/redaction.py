@@ -6,7 +6,7 @@ manifests, only those stay that something reads. Of an object of another project
 status stay that its next pods, their number and its end are read from.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final, cast
 
@@ -75,6 +75,10 @@ _INNER_METADATA: Final = {
 _TEXTS: Final = ("name", "image", "restartPolicy")
 _STEP_FIELDS: Final = ("nodeSelector", "schedulerName")
 _SUSPENDING: Final = (("spec", "suspend"), ("spec", "runPolicy", "suspend"))
+_SCHEDULED: Final = "CronWorkflow"
+_SCHEDULE_TEXTS: Final = ("schedule", "timezone", "concurrencyPolicy")
+"""The fields of Argo's CronWorkflow that tell when its runs begin, beside `schedules`."""
+_DEADLINE: Final = ("spec", "workflowSpec", "activeDeadlineSeconds")
 _STATUS_FIELDS: Final = ("phase", "state", "jobDeploymentStatus")
 _CONDITION_FIELDS: Final = ("type", "status")
 _EMPTY_DIR: Final = ("medium", "sizeLimit")
@@ -265,11 +269,25 @@ def _custom_workload(row: WorkloadKind, document: Mapping[str, Any]) -> Mapping[
     for path in _SUSPENDING:
         if isinstance(suspends := value_at(document, path), bool):
             _put(kept_fields, path, suspends)
+    if row.kind == _SCHEDULED:
+        kept_fields["spec"].update(_schedule(document))
+        if isinstance(seconds := value_at(document, _DEADLINE), int):
+            _put(kept_fields, _DEADLINE, seconds)
     name = value_at(document, row.scheduler_path)
     if row.scheduler_path and isinstance(name, str):
         _put(kept_fields, row.scheduler_path, name)
     status = document.get("status")
     return {**kept_fields, **({"status": _ended(status)} if isinstance(status, Mapping) else {})}
+
+
+def _schedule(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a CronWorkflow that tell when its runs begin."""
+    for field in _SCHEDULE_TEXTS:
+        if isinstance(text := value_at(document, ("spec", field)), str):
+            yield field, text
+    schedules = value_at(document, ("spec", "schedules"))
+    if isinstance(schedules, list):
+        yield "schedules", [entry for entry in schedules if isinstance(entry, str)]
 
 
 def _put(document: dict[str, Any], path: tuple[str | int, ...], value: Any) -> None:

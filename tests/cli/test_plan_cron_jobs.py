@@ -373,3 +373,62 @@ def test_many_jobs_that_go_on_are_one_note_of_a_wave(tmp_path: Path) -> None:
     assert GOES_ON.replace("sweep", "sweep-00") == named[0]
     assert "Job/team/sweep-08 and 3 more create other pods when their pods end" in named[1]
     assert named[1].endswith(", and one that is evicted fails its Job")
+
+
+def cron_workflow(limits: dict[str, str], **spec: Any) -> dict[str, Any]:
+    """A CronWorkflow of Argo without a run."""
+    step = {"name": "b", "container": {"image": "a", "resources": {"limits": dict(limits)}}}
+    flow = {"entrypoint": "b", "templates": [step]}
+    fields = {"schedules": ["0 3 * * *"], "timezone": "Europe/Berlin", "workflowSpec": flow, **spec}
+    return api_object(
+        "CronWorkflow", "nightly", "team", api_version="argoproj.io/v1alpha1", spec=fields
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "spec", "at", "course"),
+    [
+        ({GPU: "1"}, {}, "0 3 * * * Europe/Berlin", "it need not be suspended"),
+        (
+            {GPU: "1"},
+            {"concurrencyPolicy": "Forbid"},
+            "0 3 * * * Europe/Berlin",
+            "as while a CronWorkflow is suspended (concurrencyPolicy: Forbid): run these scripts between two runs where each counts",
+        ),
+        ({GPU: "1"}, {"schedules": []}, "times of its schedule", "it need not be suspended"),
+        (
+            dict(SHARE),
+            {},
+            "0 3 * * * Europe/Berlin",
+            (
+                "waits until its Workflow is deleted: run that script between two runs, or suspend it first (kubectl patch cronworkflow "
+                """nightly --namespace=team --type=merge '--patch={"spec":{"suspend":true}}') and set suspend to false after it"""
+            ),
+        ),
+    ],
+    ids=["native", "one run", "a schedule that is not known", "shares"],
+)
+def test_a_cron_workflow_starts_on_its_schedule(
+    tmp_path: Path, limits: dict[str, str], spec: dict[str, Any], at: str, course: str
+) -> None:
+    """A person was to start it after the last wave, and no note had its schedule."""
+    one = SHARES[0] if limits == SHARE else plugin_node("gpu-0")
+
+    plan = planned(tmp_path, [one, namespace("team"), cron_workflow(limits, **spec)])
+
+    (note,) = [
+        note for wave in plan["waves"] for note in wave["notes"] if "CronWorkflow/team/nigh" in note
+    ]
+    assert [] == plan["stoppedWorkloads"]
+    assert note.startswith(f"CronWorkflow/team/nightly starts pods with devices at {at}: ")
+    assert note.endswith(course)
+
+
+def test_a_suspended_cron_workflow_is_resumed_by_a_person(tmp_path: Path) -> None:
+    workflow = cron_workflow({GPU: "1"}, suspend=True)
+
+    plan = planned(tmp_path, [plugin_node("gpu-0"), namespace("team"), workflow])
+
+    (entry,) = plan["stoppedWorkloads"]
+    assert entry["reason"].startswith("it is suspended")
+    assert {} == notes(plan)

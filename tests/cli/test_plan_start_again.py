@@ -17,6 +17,7 @@ from testing.plan import Objects, call, checks_after, document, held_objects, pl
 KEYS: Final = ", ".join(sorted(SHARE))
 LATER: Final = "RayCluster/ml/later"
 START: Final = "resume it, or scale it up, after wave 2"
+BY_ITSELF: Final = "it starts by itself, with its next request: before wave 2 is done it waits where no device is free"
 
 
 def ray_cluster(**spec: Any) -> dict[str, Any]:
@@ -42,6 +43,18 @@ def predictor() -> dict[str, Any]:
     return below("InferenceService", "serving.kserve.io/v1beta1", "model", own)
 
 
+def idle_service() -> dict[str, Any]:
+    """A Service of Knative that has no pods until the next request."""
+    container = {"name": "c", "image": "a", "resources": {"limits": dict(SHARE)}}
+    spec = {"template": {"spec": {"containers": [container]}}}
+    return api_object("Service", "later", "ml", api_version="serving.knative.dev/v1", spec=spec)
+
+
+def idle_revision() -> dict[str, Any]:
+    (own,) = workload("later", SHARE, [], namespace="ml")
+    return below("Revision", "serving.knative.dev/v1", "later-1", own)
+
+
 def cluster(*later: Mapping[str, Any]) -> Objects:
     """Two nodes of HAMi, one of them with a pod of another namespace."""
     nodes = [hami_node("hami-0"), hami_node("hami-1")]
@@ -62,6 +75,18 @@ def planned_in_two(tmp_path: Path) -> dict[str, Any]:
             "no pod of it requests devices now",
             "resume it, or scale it up by its InferenceService model, after wave 2",
             id="a Deployment that another object scales",
+        ),
+        pytest.param(
+            idle_service(),
+            "no pod of it requests devices now",
+            BY_ITSELF,
+            id="a Service of Knative that is idle",
+        ),
+        pytest.param(
+            idle_revision(),
+            "no pod of it requests devices now",
+            BY_ITSELF,
+            id="the Deployment of a Revision of Knative",
         ),
     ],
 )
@@ -151,7 +176,7 @@ def of_a_running_job() -> Objects:
 
 
 def test_a_ray_job_that_runs_is_not_started_again(tmp_path: Path) -> None:
-    """The pod of the Job that submits it was the only one of the RayJob, whose workers are those of its RayCluster."""
+    """Its only pod was that of the Job that submits it, and its workers those of its RayCluster alone."""
     plan = planned(tmp_path, cluster(*of_a_running_job()))
 
     assert [] == plan["stoppedWorkloads"]

@@ -461,6 +461,23 @@ def test_one_that_has_ended_has_ended_in_the_snapshot() -> None:
     assert has_ended(SourceObject(document=dict(redact(document)), source="", line=0))
 
 
+def test_the_schedule_of_a_cron_workflow_is_in_the_snapshot() -> None:
+    times = {"schedule": "0 3 * * *", "schedules": ["30 3 * * *"], "timezone": "Europe/Berlin"}
+    flow = {"activeDeadlineSeconds": 600, "arguments": SECRET}
+    spec = {**times, "concurrencyPolicy": "Forbid", "workflowMetadata": SECRET}
+    document = api_object(
+        "CronWorkflow",
+        *("later", "ml"),
+        api_version="argoproj.io/v1alpha1",
+        spec={**spec, "workflowSpec": flow},
+    )
+
+    kept = redact(document)
+
+    limit = {"activeDeadlineSeconds": 600}
+    assert {**times, "concurrencyPolicy": "Forbid", "workflowSpec": limit} == kept["spec"]
+
+
 def test_broken_objects_are_kept_without_their_content() -> None:
     for kind in WORKLOAD_KINDS:
         head = {"apiVersion": kind.api_versions[0], "kind": kind.kind}

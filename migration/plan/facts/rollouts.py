@@ -56,6 +56,29 @@ def is_started_by_others(workload: Workload) -> bool:
     return workload.custom is not None or (owner is not None and controller(owner) is not None)
 
 
+def starts_on_schedule(workload: Workload) -> bool:
+    """Return True if a workload of another project is Argo's CronWorkflow, has no run, and is not suspended."""
+    return (
+        workload.custom is not None
+        and workload.key.kind == "CronWorkflow"
+        and not workload.pods
+        and not workload.is_suspended
+    )
+
+
+def starts_with_requests(workload: Workload) -> bool:
+    """Return True if Knative has scaled a workload to no pods, and starts some with the next request.
+
+    Source: knative/serving, pkg/apis/serving/register.go: the Deployment of a Revision, its Service, its Configuration.
+    """
+    if not is_started_by_others(workload):
+        return False
+    if workload.custom is not None:
+        return workload.custom.api_version.startswith("serving.knative.dev/")
+    owner = controller(workload.owner) if workload.owner is not None else None
+    return owner is not None and owner[0] == "Revision"
+
+
 def has_rolled_out(workload: Workload) -> bool:
     """Return True if no rollout of a workload is under way, as far as its controller has said.
 

@@ -9,11 +9,16 @@ from kube.names import TRANSLATE_LABEL
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.owners import controller
 from migration.cluster.workloads import Workload
-from migration.plan.facts.rollouts import is_started_by_others
+from migration.plan.facts.rollouts import (
+    is_started_by_others,
+    starts_on_schedule,
+    starts_with_requests,
+)
 from migration.plan.model.plan import Wave
 from migration.plan.model.stopped_workloads import StoppedWorkload
 
 _START: Final = "resume it, or scale it up{}, after wave {}"
+_BY_ITSELF: Final = "it starts by itself, with its next request: before wave {} is done it waits where no device is free"
 _LABEL: Final = f"; give its pods the label {TRANSLATE_LABEL}=true first, since no wave opts in all of its namespace"
 _HELD: Final = (
     "solve first what keeps its namespace out of all waves, and plan again from a new snapshot"
@@ -30,7 +35,9 @@ def find_stopped_workloads(
     waves: Sequence[Wave],
     opted_in: Collection[str],
 ) -> tuple[StoppedWorkload, ...]:
-    """Return the workloads that a person starts again after the last wave; none for a plan without a wave.
+    """Return the workloads that start after the last wave, most by a person; none for a plan without a wave.
+
+    One with a schedule starts by it, as a CronJob does, and is none of them.
 
     Args:
         workloads: The cluster's workloads.
@@ -40,7 +47,12 @@ def find_stopped_workloads(
     """
     whole = {*opted_in, *(name for wave in waves for name in wave.namespaces)}
     partial = {entry.namespace for wave in waves for entry in wave.partial_namespaces}
-    stopped = (entry for entry in workloads if is_started_by_others(groups[entry.key.reference]))
+    stopped = (
+        entry
+        for entry in workloads
+        for group in [groups[entry.key.reference]]
+        if is_started_by_others(group) and not starts_on_schedule(group)
+    )
     return tuple(
         StoppedWorkload(
             object=workload.key.reference,
@@ -60,6 +72,8 @@ def _reason(workload: AssessedWorkload) -> str:
 
 def _start(group: Workload, wave: int) -> str:
     """Return the way to start a workload after a wave: of a Deployment, say, the owner that scales it."""
+    if starts_with_requests(group):
+        return _BY_ITSELF.format(wave)
     owner = controller(group.owner) if group.owner is not None else None
     return _START.format(f" by its {' '.join(owner)}" if owner is not None else "", wave)
 

@@ -1,8 +1,8 @@
-"""CronJobs and Jobs that start pods with devices while a plan is run. Pure."""
+"""CronJobs, CronWorkflows of Argo, and Jobs that start pods with devices while a plan is run. Pure."""
 
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -12,9 +12,10 @@ from kube.api.core import Pod
 from kube.api.workloads import pod_path, resolve_path
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.cluster.evidence import mapping_at
+from migration.cluster.evidence import list_at, mapping_at
 from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import node_of
+from migration.plan.facts.rollouts import starts_on_schedule
 from migration.plan.facts.taken_back import TakenBack
 from migration.plan.model.plan import PlannedWork, Wave
 from migration.plan.search.usable_nodes import EligibleNodes
@@ -24,6 +25,11 @@ _MAX_SCHEDULE: Final = 64
 _ONE_RUN: Final = frozenset({"Forbid", "Replace"})
 """Values of concurrencyPolicy that leave a run out where another one has not ended."""
 _PATCH: Final = '--patch={"spec":{"suspend":true}}'
+_RUNS: Final = {
+    "CronJob": (("jobTemplate", "spec"), "Job"),
+    "CronWorkflow": (("workflowSpec",), "Workflow"),
+}
+"""Kind to the path in its spec of the spec of a run, and to the kind of that."""
 _NAMES: Final = 8
 """The most Jobs that a note names."""
 
@@ -46,8 +52,8 @@ def with_cron_jobs(
 ) -> Iterator[Wave]:
     """Yield the waves with notes on CronJobs that are not suspended, and on Jobs that go on, with devices on their nodes.
 
-    Their next pods may begin on nodes of a wave, before it and in it. A CronJob is named on the first wave that it has to
-    wait for, a Job on each where pods of it may run that are not there today.
+    Their next pods may begin on nodes of a wave, before it and in it. A CronJob, or a CronWorkflow without a run, is named
+    on the first wave that it has to wait for, a Job on each where pods of it may run that are not there today.
 
     Args:
         waves: The waves, in order.
@@ -190,7 +196,7 @@ def _course(group: Workload, last: int, taken_back: TakenBack, *, is_served: boo
     A suspended CronJob leaves runs out as well, so to suspend it is of use only where a run fails, or never ends.
 
     Args:
-        group: The CronJob with its pods.
+        group: The CronJob, or the CronWorkflow, with its pods.
         last: The number of the last of these waves.
         taken_back: The systems that take back changes of workloads.
         is_served: A node serves its device keys after that wave, too; only pods of after it may have claims.
@@ -199,12 +205,14 @@ def _course(group: Workload, last: int, taken_back: TakenBack, *, is_served: boo
         kubernetes/kubernetes, pkg/controller/cronjob/cronjob_controllerv2.go, syncCronJob (Forbid, Replace);
         pkg/controller/job/job_controller.go, pastActiveDeadline.
     """
-    document = group.owner.document if group.owner is not None else {}
-    spec = mapping_at(document, "spec")
-    deadline = mapping_at(spec, "jobTemplate", "spec").get("activeDeadlineSeconds")
+    spec = _spec(group)
+    parents, run = _RUNS[group.key.kind]
+    deadline = mapping_at(spec, *parents).get("activeDeadlineSeconds")
     policy = spec.get("concurrencyPolicy")
-    words = ("kubectl", "patch", "cronjob", group.key.name, f"--namespace={group.key.namespace}")
-    suspend = f"suspend it first ({shlex.join((*words, _PATCH))}) and set suspend to false after"
+    resource, place = group.key.kind.lower(), f"--namespace={group.key.namespace}"
+    merge = () if group.custom is None else ("--type=merge",)
+    words = ("kubectl", "patch", resource, group.key.name, place, *merge, _PATCH)
+    suspend = f"suspend it first ({shlex.join(words)}) and set suspend to false after"
     back = taken_back.text((group.key.reference,), "suspend")
     if isinstance(deadline, int) and not isinstance(deadline, bool):
         return (
@@ -213,22 +221,35 @@ def _course(group: Workload, last: int, taken_back: TakenBack, *, is_served: boo
         )
     if not is_served:
         return (
-            f"waits for a free device; one of wave {last} with device keys may find none after it, and waits until its Job is "
+            f"waits for a free device; one of wave {last} with device keys may find none after it, and waits until its {run} is "
             f"deleted: run that script between two runs, or {suspend} it{back}"
         )
     if isinstance(policy, str) and policy in _ONE_RUN:
         return (
-            "waits for a free device; if it waits until the next one, one of both may be left out, as while a CronJob is suspended "
-            f"(concurrencyPolicy: {policy}): run these scripts between two runs where each counts"
+            "waits for a free device; if it waits until the next one, one of both may be left out, as while a "
+            f"{group.key.kind} is suspended (concurrencyPolicy: {policy}): run these scripts between two runs where each counts"
         )
     return "waits for a free device: it need not be suspended"
 
 
 def _schedule(group: Workload) -> str:
-    """Return the schedule of a CronJob that is not suspended; empty for others."""
-    if group.key.kind != "CronJob" or group.owner is None or group.is_suspended:
+    """Return the schedule of a CronJob, or a CronWorkflow, that is not suspended; empty for others."""
+    if group.key.kind == "CronJob":
+        is_scheduled = group.owner is not None and not group.is_suspended
+    else:
+        is_scheduled = starts_on_schedule(group)
+    if not is_scheduled:
         return ""
-    spec = mapping_at(group.owner.document, "spec")
-    parts = (spec.get("schedule"), spec.get("timeZone"))
-    text = " ".join(part for part in parts if isinstance(part, str) and part)
-    return printable(text[:_MAX_SCHEDULE])
+    spec = _spec(group)
+    schedules = (spec.get("schedule"), *list_at(spec, "schedules"))
+    times = [entry for entry in schedules if isinstance(entry, str) and entry]
+    zone = spec.get("timeZone") or spec.get("timezone")
+    text = " ".join((", ".join(times), *([zone] if isinstance(zone, str) else ())))
+    unknown = "times of its schedule" if group.custom is not None else ""
+    return printable(text[:_MAX_SCHEDULE]) if times else unknown
+
+
+def _spec(group: Workload) -> Mapping[str, Any]:
+    """Return the spec of a CronJob, or of a CronWorkflow."""
+    source = group.owner or group.custom
+    return mapping_at(source.document, "spec") if source is not None else {}

@@ -20,7 +20,7 @@ class PodCourses(NamedTuple):
 
     Attributes:
         keys: Each pod to its number in its workload.
-        ending: Those that run to their end, or whose group ends by itself.
+        ending: Those that run to their end, also by that of their group.
         bound: Those with devices and a volume of one node.
         running_out: The workloads with pods that a script waits for until they end.
         with_devices: The workloads whose pods request devices, as `Kind/namespace/name`.

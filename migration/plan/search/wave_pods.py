@@ -113,7 +113,7 @@ def pod_keys(groups: Mapping[str, Workload]) -> dict[tuple[str, str], PodKey]:
 def ending_names(
     evidence: Evidence, work: Mapping[str, Iterable[PlannedWork]]
 ) -> frozenset[tuple[str, str]]:
-    """Return namespace and name of the pods that run to their end, or whose group ends by itself.
+    """Return namespace and name of the pods that run to their end, also by that of their group.
 
     The worker of a RayJob has restartPolicy Always where its template names none, and ends with it.
 
