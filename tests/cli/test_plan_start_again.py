@@ -158,7 +158,7 @@ def with_head(*more: Mapping[str, Any]) -> Objects:
     return [ray_cluster(), below("RayCluster", "ray.io/v1", "later", head), *more]
 
 
-def of_an_ended_job() -> Objects:
+def of_an_ended_job() -> list[dict[str, Any]]:
     spec = {"rayClusterSpec": ray_cluster()["spec"]}
     job = api_object("RayJob", "maker", "ml", api_version="ray.io/v1", spec=spec)
     job["status"] = {"jobDeploymentStatus": "Complete"}
