@@ -59,7 +59,8 @@ FIXES: Final[Mapping[str, str]] = {
     "needs it.",
     "memoryAmountRequired": "Request an amount of memory by a key that the finding names; a percentage only if the "
     "finding names one.",
-    "memorySizesUnknown": "Request an amount of memory, or provide the inventory (--snapshot).",
+    "memorySizesUnknown": "Have the driver that the message names publish devices, or provide the inventory (--snapshot); "
+    "a claim for an amount of memory is created without them, and waits for them.",
     "ambiguousOwner": "Request devices by the keys of one system; or give the keys that the message names one driver "
     "in translation.profiles, if it says that they have several.",
     "privilegedShare": "Remove privileged, or request whole devices.",

@@ -13,7 +13,7 @@ from findings.finding import Code, Finding, info
 from findings.text import count_text, join_names
 from kube.api.core import Node, Pod
 from kube.manifests.source import SourceObject
-from migration.assessment.capacity import Capacity, pods_in_parts, stay_fix
+from migration.assessment.capacity import WHOLE_CARD, Capacity, pods_in_parts, stay_fix
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.evidence import text_map
 from migration.cluster.limit_ranges import LimitRangeFault, RejectedWorkload
@@ -58,7 +58,7 @@ FIX: Final = (
 _SIMULATE: Final = "drawbridge simulate tells why for each"
 _PUBLISH: Final = (
     "have a driver publish such devices on the nodes that they may use, or change their request (to a share of a device, for "
-    f"example) or their node selector; {_SIMULATE}"
+    f"example: {WHOLE_CARD}) or their node selector; {_SIMULATE}"
 )
 _FREE: Final = f"free devices, or add nodes; {_SIMULATE}"
 _MIG_FIX: Final = (

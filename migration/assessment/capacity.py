@@ -24,22 +24,22 @@ from kube.api.core import Pod, Toleration
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from kube.names import TRANSLATE_LABEL
 from migration.assessment.outcomes import AssessedWorkload, Outcome, translated_pod
-from migration.cluster.node_devices import NodeDevices
+from migration.cluster.node_devices import GPU, NodeDevices
 from quotas.resource_quotas.usage import class_devices
 from translation.compiling.claims import Claim
 from translation.profiles.profile import Profile
 from translation.reading.arbiter import NICS
 from translation.reading.kept_keys import find_kept
+from translation.vocabularies.hami.keys import MEMORY_PERCENT, OWN_KEYS
 from translation.vocabularies.nvidia import is_replica_name, keep_setting
 
 MAX_PODS: Final = 20_000
 """Pods of one workload that are placed one by one; more count as unplaced. A manifest may name any number, and
 Kubernetes supports 15,000 nodes at most."""
 _CORDONED: Final = Toleration(key="node.kubernetes.io/unschedulable", operator="Exists")
-SERVE: Final = (
-    "have a driver publish devices of that class on nodes that these pods may use, let them request a share of a "
-    "device, or give them another node selector"
-)
+_PUBLISH: Final = "have a driver publish devices of that class on nodes that these pods may use, "
+_SELECT: Final = "or give them another node selector"
+WHOLE_CARD: Final = f"beside {GPU}, {MEMORY_PERCENT}: 100 is a whole card of HAMi's driver"
 _ANEW: Final = " (a Job has to be created anew with it, as its template cannot change)"
 _UNSERVED: Final = "{} run, and after their move no node would serve them: none that they may use would have devices of {}"
 MAX_ALL_PODS: Final = 100_000
@@ -401,9 +401,12 @@ def serve_fix(workload: AssessedWorkload, staying: Collection[str] = ()) -> str:
         staying: The nodes of its pods that stay with their device plugin.
     """
     names = sorted(filter(is_replica_name, workload.keys))
+    is_whole = GPU in workload.keys and not set(OWN_KEYS).intersection(workload.keys)
+    share = f"let them request a share ({WHOLE_CARD}), " if is_whole else ""
+    serve = f"{_PUBLISH}{share}{_SELECT}"
     if staying or not names:
-        return stay_fix({workload.key.reference: staying}, SERVE, is_named=False)
-    return f"{SERVE}; or leave it with its device plugin ({keep_setting(*names)} of the settings)"
+        return stay_fix({workload.key.reference: staying}, serve, is_named=False)
+    return f"{serve}; or leave it with its device plugin ({keep_setting(*names)} of the settings)"
 
 
 def stay_fix(staying: Mapping[str, Collection[str]], other: str, *, is_named: bool = True) -> str:

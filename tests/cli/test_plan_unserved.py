@@ -113,6 +113,49 @@ def test_a_node_without_room_is_not_named_for_being_held(tmp_path: Path) -> None
     assert "held nodes" not in held_objects(plan)["Node//hami-0"]
 
 
+def test_the_fix_for_a_whole_device_is_the_key_that_lets_it_move(tmp_path: Path) -> None:
+    """It said `a share of a device`, and no name."""
+    whole = planned(tmp_path, cluster({GPU: "1"}), "--wave-nodes", 5)
+    all_memory = {GPU: "1", "nvidia.com/gpumem-percentage": "100"}
+    moved = planned(tmp_path, cluster(all_memory), "--wave-nodes", 5)
+
+    fixes = {entry["object"]: entry["fix"] for entry in whole["held"]}
+    assert "nvidia.com/gpumem-percentage: 100 is a whole card" in fixes["Deployment/llm/rank"]
+    assert {} == held_objects(moved)
+
+
+def test_a_share_without_a_driver_for_it_is_told_so_at_once(tmp_path: Path) -> None:
+    """The fix was an amount of memory, or `--snapshot`, and with that amount the driver was missing."""
+    kai = {"schedulerName": "kai-scheduler"}
+    objects = [
+        *(plugin_node(f"gpu-{number}") for number in range(2)),
+        namespace("llm"),
+        *workload("rank", {"cpu": "1"}, ["gpu-0"], namespace="llm", **kai),
+    ]
+    for entry in (objects[-2]["spec"]["template"], objects[-1]):
+        entry["metadata"]["annotations"] = {"gpu-fraction": "0.5"}
+
+    plan = planned(tmp_path, objects)
+
+    fixes = {entry["object"]: entry["fix"] for entry in plan["held"]}
+    fix = fixes["Namespace//llm"]
+    assert fix.startswith(f"have {HAMI} publish devices on nodes that the pod may use"), fix
+
+
+def test_a_share_is_not_told_to_request_a_share(tmp_path: Path) -> None:
+    objects = [
+        *(plugin_node(f"gpu-{number}") for number in range(2)),
+        namespace("llm"),
+        *workload("rank", SHARE, ["gpu-0"], namespace="llm"),
+    ]
+
+    plan = planned(tmp_path, objects)
+
+    fixes = {entry["object"]: entry["fix"] for entry in plan["held"]}
+    assert "let them request" not in fixes["Deployment/llm/rank"]
+    assert "have a driver publish devices of that class" in fixes["Deployment/llm/rank"]
+
+
 def test_a_share_of_a_node_for_shares_moves(tmp_path: Path) -> None:
     plan = planned(tmp_path, cluster(SHARE), "--wave-nodes", 5)
 

@@ -261,8 +261,8 @@ class RequestCompiler:
                 "memory",
                 f"{percent} percent of an unknown size: {self._profile.driver} has published no "
                 "device",
-                "request an amount of memory, not a percentage, or provide the inventory "
-                "(--snapshot)",
+                f"have {self._profile.driver} publish devices on nodes that the pod may use, since an amount of memory "
+                "needs them, too; where no cluster was read, provide its inventory (--snapshot)",
             )
             return []
         if not self._shared:
