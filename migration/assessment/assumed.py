@@ -20,6 +20,7 @@ from translation.cluster.snapshot import (
     vocabularies_in_force,
 )
 from translation.model.intents import DeviceKind
+from translation.profiles.device_facts import PCIE_ROOT
 from translation.profiles.profile import (
     AttributeValue,
     DeviceProfile,
@@ -246,6 +247,9 @@ def _device(device: LegacyDevice, target: Target, index: int, count: int) -> Map
         attributes[profile.unique] = {"string": device.uuid[:64] or f"device-{index}"}
     if profile.attributes.model is not None and device.model:
         attributes[profile.attributes.model] = {"string": device.model[:64]}
+    if device.pcie_root:
+        # HAMi's and NVIDIA's driver publish it. Koordinator's may be a switch below it: no pod fits here that would not then.
+        attributes[PCIE_ROOT] = {"string": device.pcie_root[:64]}
     if target.kind is DeviceKind.MIG and profile.attributes.mig_profile is not None:
         size = device.key.removeprefix(MIG_PREFIX)
         attributes[profile.attributes.mig_profile] = {"string": size[:64]}

@@ -71,6 +71,7 @@ class LegacyDevice(msgspec.Struct, frozen=True, kw_only=True):
         memory: The memory in bytes; None if it is not known.
         cores: The compute share in percent; None if it is not divided.
         minor: The number by which Koordinator gives it to pods; None without one.
+        pcie_root: Its PCIe root, such as `pci0000:3a`; empty if it is not known.
     """
 
     key: str
@@ -79,6 +80,7 @@ class LegacyDevice(msgspec.Struct, frozen=True, kw_only=True):
     memory: Quantity | None = None
     cores: int | None = None
     minor: int | None = None
+    pcie_root: str = ""
 
 
 class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
@@ -424,6 +426,7 @@ def _koordinator(device: Mapping[str, Any]) -> Iterator[LegacyDevice]:
             continue
         resources = entry.get("resources")
         labels = entry.get("labels")
+        topology = entry.get("topology")
         memory = resources.get("koordinator.sh/gpu-memory") if isinstance(resources, Mapping) else 0
         minor = entry.get("minor")
         yield LegacyDevice(
@@ -435,6 +438,7 @@ def _koordinator(device: Mapping[str, Any]) -> Iterator[LegacyDevice]:
             memory=_quantity(memory),
             cores=100,
             minor=minor if isinstance(minor, int) else None,
+            pcie_root=str(topology.get("pcieID", "")) if isinstance(topology, Mapping) else "",
         )
 
 

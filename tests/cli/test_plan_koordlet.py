@@ -6,9 +6,10 @@ from typing import Any, Final
 
 import pytest
 
-from testing.documents import api_object, node
-from testing.migration import daemon_set, hami_node
-from testing.plan import planned, prepare, run_script, script
+from testing.builders import koordinator_annotations
+from testing.documents import api_object, namespace, node
+from testing.migration import daemon_set, hami_node, workload
+from testing.plan import held_objects, planned, prepare, run_script, script
 
 LABEL: Final = "drawbridge.internal/dra-driver=hami-core-gpu.project-hami.io"
 DELETED: Final = "kubectl delete devices.scheduling.koordinator.sh koord-0 "
@@ -93,3 +94,29 @@ def test_a_way_back_deletes_nothing_of_koordlet(tmp_path: Path, phase: str) -> N
     number = wave_of_koordinator(tmp_path)
 
     assert (phase == "switch") is ("forget_registered koord-0" in script(tmp_path, phase, number))
+
+
+def test_gpus_and_nics_of_one_root_move_with_what_koordlet_tells_of_it(tmp_path: Path) -> None:
+    """No assumed GPU had a root, so the pods were rejected, and the fix was to give their alignment up."""
+    joint = {"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}
+    limits = {"koordinator.sh/gpu": "200", "koordinator.sh/rdma": "100"}
+    pods = workload("train", limits, ["koord-0"], schedulerName="koord-scheduler")
+    for metadata in (pods[0]["spec"]["template"]["metadata"], pods[1]["metadata"]):
+        metadata["annotations"] = koordinator_annotations(joint=joint)
+    objects = [*pods, namespace("team")]
+    for name in ("koord-0", "koord-1"):
+        gpus = [
+            {
+                "type": "gpu",
+                "id": f"GPU-{name}-{number}",
+                "resources": {"koordinator.sh/gpu-memory": "40Gi"},
+                "topology": {"pcieID": f"pci0000:0{number // 2}"},
+            }
+            for number in range(4)
+        ]
+        objects += [node(name, {}, {}, {}), api_object("Device", name, spec={"devices": gpus})]
+
+    held = held_objects(planned(tmp_path, objects))
+
+    assert "unsupportedAsPublished" not in str(held)
+    assert "would have devices of dranet" in held["Deployment/team/train"]

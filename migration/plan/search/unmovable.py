@@ -14,6 +14,7 @@ from migration.assessment.blockers import GpuParts, fix_for_parts, sizes_text, t
 from migration.assessment.capacity import (
     class_names,
     legacy_keys,
+    nics_of,
     serve_fix,
     unserved_text,
     without_devices,
@@ -208,7 +209,7 @@ def unserved_workload(workload: AssessedWorkload, staying: Collection[str]) -> U
     """
     # Only what stays beside other claims moves the rest.
     serve = f"{serve_fix(workload, staying)}; then plan again from a new snapshot"
-    fix = f"{_KEEP}{serve}" if len(class_names(workload)) > 1 else serve
+    fix = f"{_KEEP}{serve}" if len(class_names(workload)) > 1 and nics_of(workload) else serve
     return Unmovable(workload, unserved_text(workload), _RUNS_UNSERVED, fix)
 
 
