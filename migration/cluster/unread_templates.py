@@ -6,6 +6,7 @@ from typing import Final
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info
 from findings.text import join_names
+from kube.names import TRANSLATE_LABEL
 from migration.cluster.workloads import Workload, request_shape
 from translation.reading.workload_kinds import CUSTOM_RESOURCES
 from translation.vocabularies.nvidia import mig_profile
@@ -15,6 +16,11 @@ CREATED_AGAIN: Final = frozenset(kind for _, kind in CUSTOM_RESOURCES) - {"Job"}
 _STOP: Final = (
     "stop it (scale it to nothing, or suspend it) or wait for its end, and plan again from a new snapshot; start it again "
     "after the last wave"
+)
+_STAY_UP: Final = (
+    "where it has to stay up, and a change of its pod template replaces its pods one after another, set the label "
+    f'{TRANSLATE_LABEL}: "false" there, and plan again: its nodes stay as they are, with those that its pods may need, and '
+    "others move; once switched nodes have devices for it, take the label off, so that its next pods get claims; or "
 )
 _IN_NAMESPACE: Final = ", and label its namespace first if no wave opts it in"
 
@@ -42,7 +48,7 @@ def unread_template(
         text = f"the pods of this {kind} request different devices, CPU, memory or nodes"
     elif not is_native:
         text = f"nothing here restarts a {kind}, so its pods would keep their device keys"
-        stop = f"{_classes_first(keys)}{stop}"
+        stop = f"{_classes_first(keys) or _STAY_UP}{stop}"
     else:
         return None
     return info(Code.POD_TEMPLATE_NOT_READ, FieldPath.of(), text, fix=stop)

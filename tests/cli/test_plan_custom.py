@@ -32,6 +32,7 @@ VERSION: Final = {
     "Notebook": "kubeflow.org/v1",
     "JobSet": "jobset.x-k8s.io/v1alpha2",
     "Trainer": "example.com/v1",
+    "InferenceService": "serving.kserve.io/v1beta1",
 }
 
 LOST: Final = (
@@ -291,6 +292,26 @@ def test_a_custom_workload_of_shares_is_held_with_its_reason(
     assert f"would get claims: {kind}/team/a" in held_objects(plan)["Namespace//team"]
 
 
+def test_a_custom_workload_that_has_to_stay_up_lets_others_move(tmp_path: Path) -> None:
+    """The only fix was to stop it, though its controller replaces its pods one after another."""
+    nodes = [hami_node(f"hami-{number}") for number in range(3)]
+    others = [*nodes, namespace("team"), *workload("web", SHARE, ["hami-1"])]
+    service = pods_of("InferenceService", "a", SHARE, ["hami-0"])
+    held = {
+        entry["object"]: entry["fix"] for entry in planned(tmp_path, [*others, *service])["held"]
+    }
+    service[0]["metadata"]["labels"][TRANSLATE_LABEL] = "false"
+    labelled = planned(tmp_path, [*others, *service])
+
+    for name in ("Node//hami-0", "Namespace//team"):
+        assert held[name].startswith("where it has to stay up"), held[name]
+        assert f'set the label {TRANSLATE_LABEL}: "false"' in held[name]
+    left = held_objects(labelled)
+    assert "Node//hami-0" in left
+    assert "Namespace//team" not in left
+    assert (["hami-2"], ["team"]) == waves(labelled)[0]
+
+
 @pytest.mark.parametrize("kind", ["RayCluster", "Trainer"])
 def test_assess_blocks_for_what_plan_holds_until_it_is_stopped(tmp_path: Path, kind: str) -> None:
     """The fix of `plan` was a circle, and `assess` named no blocker."""
@@ -311,7 +332,7 @@ def test_assess_blocks_for_what_plan_holds_until_it_is_stopped(tmp_path: Path, k
     message = reason.replace("uses its devices", "uses devices")
     assert f"{message}; plan holds its node and its namespace" == blocker["message"]
     assert blocker["fix"] == held["Node//hami-0"]["fix"] == held["Namespace//team"]["fix"]
-    assert blocker["fix"].startswith("stop it (scale it to nothing, or suspend it) or wait for")
+    assert "stop it (scale it to nothing, or suspend it) or wait for" in blocker["fix"]
     assert "label its namespace first if no wave opts it in" in blocker["fix"]
     assert result.exit_code == 1
     assert {} == held_objects(stopped)
