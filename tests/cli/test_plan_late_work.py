@@ -118,3 +118,34 @@ def test_the_work_of_a_wave_that_began_last_is_waited_for_first(tmp_path: Path) 
     plan = planned(tmp_path, objects, "--wave-nodes", 2)
 
     assert [["gpu-1", "gpu-0"], ["gpu-2", "gpu-3"]] == nodes_of(plan)
+
+
+def test_work_that_comes_early_for_a_node_to_spare_has_a_note(tmp_path: Path) -> None:
+    """A pool of development waited for a training, and only another plan with --spare-nodes 0 showed the reason."""
+    objects = [
+        namespace("team"),
+        *(plugin_node(f"dev-{number}", 3) for number in range(2)),
+        *(plugin_node(f"dgx-{number}", 4) for number in range(2)),
+        *job("weeks", "dgx-0", 4, "2026-11-02T08:00:00Z"),
+        *job("hours", "dev-0", 1, "2026-11-30T08:00:00Z"),
+        *job("minutes", "dev-1", 1, "2026-11-30T09:00:00Z"),
+        *workload("code", {GPU: "2"}, ["dev-0", "dev-1"]),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 2)
+
+    assert [["dgx-1"], ["dev-0", "dgx-0"], ["dev-1"]] == nodes_of(plan)
+    (note,) = early_notes(plan)
+    assert note in plan["waves"][1]["notes"]
+    assert note.endswith(
+        "before it, one of them would leave no node to spare of those with device plugins; --spare-nodes 0, which tries no loss "
+        "of a node, lets them come first"
+    )
+    other = planned(tmp_path, objects, "--wave-nodes", 2, "--spare-nodes", 0)
+    assert [["dgx-1"], ["dev-1", "dev-0"], ["dgx-0"]] == nodes_of(other)
+    assert [] == early_notes(other)
+
+
+def early_notes(plan: Mapping[str, Any]) -> list[str]:
+    notes = [note for wave in plan["waves"] for note in wave["notes"]]
+    return [note for note in notes if "do not need the end of the work on dgx-0, dev-0" in note]

@@ -190,6 +190,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         order_reason: The reason that its other nodes are left to later waves, though they might fit; empty without one.
         part_reasons: Namespace that moves in part to the reason that no more of it does.
         spread_note: A note on a wave that fits only where pods are packed; empty for another one.
+        early_note: A note on a wave with work that later waves need no end of; empty for another one.
     """
 
     nodes: tuple[Candidate, ...]
@@ -201,6 +202,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     order_reason: str = ""
     part_reasons: Mapping[str, str] = {}
     spread_note: str = ""
+    early_note: str = ""
 
     def drained(self, before: Placement) -> Placement:
         """Return the places of the pods once its nodes are drained."""

@@ -1,11 +1,11 @@
 """The waves of one search. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
+from findings.text import join_names
 from migration.plan.model.parts import AwaitedNodes, Part
 from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.couplings import IdleWorkload
@@ -13,20 +13,23 @@ from migration.plan.search.late_nodes import late_nodes, youngest_first
 from migration.plan.search.losses import NodeLosses
 from migration.plan.search.moments import (
     Attempt,
-    Candidate,
     Moment,
     Obstacle,
     PlanProgress,
     Policy,
     without_spare,
 )
+from migration.plan.search.remaining_waves import RemainingWave, merged_waves, node_chunks
 from migration.plan.stage.placement import Placer
 
-_LATE: Final = "no wave before {} needs the end of the work on {}, so {} later"
 _WORK_LAST: Final = (
     "on all other nodes scripts wait for pods, or ask about them, and these nodes come last"
 )
 _ENDLESS_LAST: Final = "on all other nodes pods never end by themselves, and these nodes come last"
+_EARLY: Final = (
+    "waves after this one do not need the end of the work on {}, and come after it all the same: before it, one of them would "
+    "leave no node to spare of those with {}; --spare-nodes 0, which tries no loss of a node, lets them come first"
+)
 _PARTS_FIRST: Final = "its namespaces would wait for the work of each further node"
 _KEPT: Final = "{} needs {} for its next pods until its namespace is opted in"
 _TRIED_GAPS: Final = 8
@@ -169,7 +172,7 @@ def without_nodes(
     every = [name for wave in own for name in wave]
     steps_left = _REPEATED
     for choice in (every, *reversed(own), *([name] for name in every)):
-        remaining = [_Remaining.of(attempt, choice) for _, attempt in searched.waves]
+        remaining = [RemainingWave.of(attempt, choice) for _, attempt in searched.waves]
         changed = [number for number, wave in enumerate(remaining) if wave.left]
         if changed and steps_left > 0:
             planned = [wave._replace(left=()) for wave in remaining[changed[0] :]]
@@ -212,7 +215,8 @@ def _with_late_work(
     """Return the waves with work last that no later wave has to wait for.
 
     A wave begins once those before it are done, so it would wait for that work in vain. Nodes with pods that never end
-    stay behind them. What began last comes first of these nodes. The waves stay as they are where that does not fit.
+    stay behind them. What began last comes first of these nodes. The waves stay as they are where that does not fit; a note says
+    so where a node to spare is the only reason.
 
     Args:
         searched: The waves.
@@ -225,86 +229,54 @@ def _with_late_work(
         (number for number, (_, attempt) in enumerate(waves) if _never_ends(attempt)), len(waves)
     )
     sides = frozenset(side for _, attempt in waves for side in attempt.without_spare)
+    explained: SearchedWaves | None = None
     for first, late in late_nodes(waves, end, placer):
         names = {entry.node.name for nodes in late.values() for entry in nodes}
-        before, rest = list[_Remaining](), list[_Remaining]()
+        before, rest = list[RemainingWave](), list[RemainingWave]()
         for number in range(first, len(waves) + 1):
             planned = before if number < end else rest
-            chunks = _chunks(late.get(number, ()), wave_nodes)
-            planned += [_Remaining(nodes, allowed=sides) for nodes in chunks]
-            planned += [_Remaining.of(attempt, names) for _, attempt in waves[number : number + 1]]
-        for way in (_merged(before, wave_nodes), before):
+            chunks = node_chunks(late.get(number, ()), wave_nodes)
+            planned += [RemainingWave(nodes, allowed=sides) for nodes in chunks]
+            planned += [
+                RemainingWave.of(attempt, names) for _, attempt in waves[number : number + 1]
+            ]
+        for way in (merged_waves(before, wave_nodes), before):
             rebuilt = _rebuilt(searched, first, (*way, *rest), wave_search)
             if rebuilt is not None:
                 return rebuilt
-    return searched
+        if explained is None:
+            explained = _with_early_notes(searched, first, (*before, *rest), names, wave_search)
+    return explained or searched
 
 
-class _Remaining(NamedTuple):
-    """The rest of a wave without the nodes of later ones.
+def _with_early_notes(
+    searched: SearchedWaves,
+    first: int,
+    planned: Iterable[RemainingWave],
+    late: Collection[str],
+    wave_search: WaveSearch,
+) -> SearchedWaves | None:
+    """Return the waves with notes on nodes that come early for want of a node to spare; None if that is not the reason.
 
-    Attributes:
-        left: The names of the other nodes.
-        allowed: The sides that may be without a node to spare after it.
-        obstacles: The obstacles to more nodes, where it is as it was.
-        reason: The reason that it is no larger, other than work of the others; empty without one.
+    Args:
+        searched: The waves.
+        first: The number of the first one with such nodes.
+        planned: The nodes and parts from there on, with these nodes later.
+        late: The names of these nodes.
+        wave_search: A search of the same pods.
     """
-
-    nodes: tuple[Candidate, ...]
-    parts: tuple[Part, ...] = ()
-    left: tuple[str, ...] = ()
-    allowed: frozenset[str] = frozenset()
-    obstacles: tuple[Obstacle, ...] = ()
-    reason: str = ""
-
-    @classmethod
-    def of(cls, attempt: Attempt, late: Collection[str]) -> "_Remaining":
-        """Return a wave without some nodes."""
-        left = tuple(entry.node.name for entry in attempt.nodes if entry.node.name in late)
-        return cls(
-            nodes=tuple(entry for entry in attempt.nodes if entry.node.name not in late),
-            parts=attempt.parts,
-            left=left,
-            allowed=frozenset(attempt.without_spare),
-            obstacles=() if left else attempt.obstacles,
-            reason=attempt.order_reason,
-        )
-
-    def with_node(self, node: Candidate, wave_nodes: int) -> "_Remaining":
-        """Return the wave with one more node; nothing keeps a full one small."""
-        nodes = (*self.nodes, node)
-        return self._replace(
-            nodes=nodes, obstacles=self.obstacles if len(nodes) < wave_nodes else ()
-        )
-
-    def takes_alike(self, node: Candidate, wave_nodes: int) -> bool:
-        """Return True if nothing of it would wait for the work of one more node, nor that for its work."""
-        work = (node.has_work, node.never_ends)
-        return (
-            len(self.nodes) < wave_nodes
-            and all((entry.has_work, entry.never_ends) == work for entry in self.nodes)
-            and not (node.has_work and self.parts)
-        )
-
-    def for_reason(self, reason: str) -> "_Remaining":
-        """Return the wave with one more reason that it is no larger."""
-        return self._replace(reason="; ".join(filter(None, (self.reason, reason))))
-
-    @property
-    def is_work(self) -> bool:
-        """Return True if it is nodes with work alone."""
-        return not self.parts and all(entry.has_work for entry in self.nodes)
-
-    @property
-    def order_reason(self) -> str:
-        """Return the reason that it is no larger; empty without other nodes."""
-        if self.reason:
-            return self.reason
-        if not self.left:
-            return ""
-        several = len(self.left) > 1
-        own, come = ("theirs", "these nodes come") if several else ("its own", "this node comes")
-        return _LATE.format(own, ", ".join(self.left), come)
+    rebuilt = _rebuilt(searched, first, planned, wave_search, keeps_spare=False)
+    if rebuilt is None:
+        return None
+    sides = sorted({side for _, attempt in rebuilt.waves[first:] for side in attempt.without_spare})
+    waves = []
+    for moment, attempt in searched.waves:
+        names = [entry.node.name for entry in attempt.nodes if entry.node.name in late]
+        note = _EARLY.format(join_names(names), " and of those with ".join(sides))
+        is_last = attempt is searched.waves[-1][1]
+        early = note if names and not is_last else ""
+        waves.append((moment, msgspec.structs.replace(attempt, early_note=early)))
+    return msgspec.structs.replace(searched, waves=tuple(waves))
 
 
 def _with_kept_nodes(
@@ -338,7 +310,7 @@ def _with_kept_nodes(
 
 def _ways_to_keep(
     searched: SearchedWaves, idle: IdleWorkload, first: int, last: int, wave_nodes: int
-) -> Iterator[list[_Remaining]]:
+) -> Iterator[list[RemainingWave]]:
     """Yield the waves from the first one on, with a node of it in the wave after the last one, after that one, and in it.
 
     Args:
@@ -355,7 +327,7 @@ def _ways_to_keep(
     )
     sides = frozenset(side for _, attempt in searched.waves for side in attempt.without_spare)
     waves = [
-        _Remaining.of(attempt, {last_node.node.name})._replace(allowed=sides)
+        RemainingWave.of(attempt, {last_node.node.name})._replace(allowed=sides)
         for _, attempt in searched.waves[first - 1 :]
     ]
     reason = _KEPT.format(idle.workload, last_node.node.name)
@@ -366,7 +338,7 @@ def _ways_to_keep(
     before, (opting, *after) = waves[: last - first], waves[last - first :]
     if after and after[0].takes_alike(last_node, wave_nodes):
         yield [*before, opting, after[0].with_node(last_node, wave_nodes), *after[1:]]
-    yield [*before, opting, _Remaining((last_node,), allowed=sides), *after]
+    yield [*before, opting, RemainingWave((last_node,), allowed=sides), *after]
     if len(opting.nodes) < wave_nodes:
         yield [*before, opting.with_node(last_node, wave_nodes), *after]
 
@@ -382,32 +354,13 @@ def _moves(searched: SearchedWaves) -> list[tuple[frozenset[str], frozenset[str]
     ]
 
 
-def _merged(waves: Iterable[_Remaining], wave_nodes: int) -> list[_Remaining]:
-    """Return waves with those of work alone together as far as one may have their nodes."""
-    merged: list[_Remaining] = []
-    for wave in waves:
-        if not wave.nodes and not wave.parts:
-            continue
-        former = merged[-1] if merged else None
-        if (
-            former is not None
-            and (former.left or wave.left)
-            and former.is_work
-            and wave.is_work
-            and len(former.nodes) + len(wave.nodes) <= wave_nodes
-        ):
-            merged[-1] = _Remaining(
-                nodes=(*former.nodes, *wave.nodes),
-                left=(*former.left, *wave.left),
-                allowed=former.allowed | wave.allowed,
-            )
-        else:
-            merged.append(wave)
-    return merged
-
-
 def _rebuilt(
-    searched: SearchedWaves, first: int, planned: Iterable[_Remaining], wave_search: WaveSearch
+    searched: SearchedWaves,
+    first: int,
+    planned: Iterable[RemainingWave],
+    wave_search: WaveSearch,
+    *,
+    keeps_spare: bool = True,
 ) -> SearchedWaves | None:
     """Return the waves with others from one on; None if these do not fit.
 
@@ -416,6 +369,7 @@ def _rebuilt(
         first: The number of the first one that changes.
         planned: The nodes and parts from there on.
         wave_search: A search of the same pods.
+        keeps_spare: No wave may be without a node to spare but those that are allowed to.
     """
     moment = searched.waves[first][0]
     rebuilt = list(searched.waves[:first])
@@ -423,10 +377,14 @@ def _rebuilt(
         if not wave.nodes and not wave.parts:
             continue
         attempt = wave_search.repeat(moment, wave.nodes, wave.parts)
-        if attempt is None or not wave.allowed.issuperset(attempt.without_spare):
+        lacks_spare = attempt is not None and not wave.allowed.issuperset(attempt.without_spare)
+        if attempt is None or (keeps_spare and lacks_spare):
             return None
         attempt = msgspec.structs.replace(
-            attempt, obstacles=wave.obstacles, order_reason=wave.order_reason
+            attempt,
+            obstacles=wave.obstacles,
+            order_reason=wave.order_reason,
+            early_note=wave.early_note,
         )
         rebuilt.append((moment, attempt))
         moment = moment.following(attempt)
@@ -452,19 +410,3 @@ def _with_part_reasons(searched: SearchedWaves, wave_search: WaveSearch) -> Sear
 
 def _never_ends(attempt: Attempt) -> bool:
     return any(entry.never_ends for entry in attempt.nodes)
-
-
-def _chunks(nodes: Sequence[Candidate], size: int) -> Iterator[tuple[Candidate, ...]]:
-    """Yield nodes in chunks, with those of one training in the same one as far as it has space."""
-    chunk: tuple[Candidate, ...] = ()
-    for _, group in groupby(nodes, key=lambda entry: entry.groups or entry.node.name):
-        block = tuple(group)
-        if chunk and len(chunk) + min(len(block), size) > size:
-            yield chunk
-            chunk = ()
-        chunk += block
-        while len(chunk) > size:
-            yield chunk[:size]
-            chunk = chunk[size:]
-    if chunk:
-        yield chunk

@@ -190,6 +190,7 @@ class WaveReports:
                         *([f"no larger: {attempt.order_reason}"] if attempt.order_reason else []),
                         *(_NO_SPARE.format(side) for side in attempt.without_spare),
                         *([attempt.spread_note] if attempt.spread_note else []),
+                        *([attempt.early_note] if attempt.early_note else []),
                         *self._part_notes(partial, attempt),
                         *(note for entry in attempt.nodes for note in entry.notes),
                         *waiting_notes,
