@@ -1,4 +1,4 @@
-"""The places in a repository where a person puts the patches of a plan: the folder of a step, or a HelmRelease. Pure.
+"""The places of a plan's patches in a repository: the folder of a step, or a HelmRelease. Pure.
 
 Flux renders the objects of a HelmRelease from a chart. They are in no repository, so a patch of one changes nothing there;
 its place is in `spec.postRenderers` of the HelmRelease, which change what was rendered.
@@ -65,7 +65,7 @@ def patch_place(plan: Plan, step: str, reference: str) -> str:
 
 
 def commit_text(plan: Plan, step: str, reference: str) -> str:
-    """Return what a person does with an object's patch in a repository, as an order."""
+    """Return the order to put an object's patch into a repository."""
     place, release = patch_place(plan, step, reference), plan.helm_releases.get(reference)
     if release:
         return f"add the entries of {place} of the plan to spec.postRenderers of HelmRelease {release} in your repository"
