@@ -71,8 +71,6 @@ from migration.assessment.unready_nodes import unready_notes
 from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
 from migration.cluster.drain_stops import find_drain_stops
 from migration.cluster.evidence import (
-    KUEUE_IMAGE,
-    deployed_release,
     nodes_out_of_service,
     text_map,
 )
@@ -85,6 +83,7 @@ from migration.cluster.node_devices import (
     read_nodes,
     unknown_device_keys,
 )
+from migration.cluster.releases import KUEUE_IMAGE, deployed_release
 from migration.cluster.workloads import group_workloads
 from migration.conversion.quota_conversion import convert_quotas, with_converted_quotas
 from migration.conversion.replaced_lines import find_replaced_lines, without_replaced_lines

@@ -35,7 +35,6 @@ RUN_TO_COMPLETION: Final = frozenset({"Never", "OnFailure"})
 """The restart policies of pods that run to their end."""
 _SHOWN_VALUES: Final = 8
 """Requirements of a selector, and values of one, that a text names."""
-KUEUE_IMAGE: Final = re.compile(r"(?:^|/)kueue:v?0\.(\d{1,3})(?!\d)")
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
 
@@ -279,23 +278,6 @@ def cluster_uid(objects: Iterable[SourceObject]) -> str:
             uid = mapping_at(source.document, "metadata").get("uid")
             return uid if isinstance(uid, str) else ""
     return ""
-
-
-def deployed_release(objects: Iterable[SourceObject], image: re.Pattern[str]) -> int | None:
-    """Return the minor release of a component, by the image of its Deployment; None if none shows it.
-
-    Args:
-        objects: The cluster's objects.
-        image: The images of the component, with the minor release as the first group.
-    """
-    for source in objects:
-        if source.kind != "Deployment":
-            continue
-        for container in list_at(source.document, "spec", "template", "spec", "containers"):
-            match = image.search(str(mapping_at(container).get("image")))
-            if match is not None:
-                return int(match[1])
-    return None
 
 
 def mapping_at(document: object, *path: str) -> Mapping[str, Any]:
