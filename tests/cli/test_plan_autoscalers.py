@@ -80,6 +80,23 @@ def test_the_bounds_that_a_controller_sets_are_changed_in_its_object(tmp_path: P
         assert f"set maxReplicas to 16 {place}" in note
 
 
+def test_two_autoscalers_are_counted_by_themselves(tmp_path: Path) -> None:
+    """Each note had the same free devices, and nothing said so."""
+    other = scaler(17, "api")
+    other["metadata"]["name"] = "other"
+
+    options = ("--wave-nodes", 1, "--keep-free", 0, "--spare-nodes", 0)
+    objects = cluster(scaler(17), other, *workload("api", GPU, ["gpu-1", "gpu-1"]))
+    notes = [
+        note for wave in planned(tmp_path, objects, *options)["waves"] for note in wave["notes"]
+    ]
+
+    same = "each autoscaler is counted by itself, and may be counted with the same devices as"
+    for own, another in (("scaler", "other"), ("other", "scaler")):
+        (note, *_) = [it for it in notes if it.startswith(f"HorizontalPodAutoscaler/team/{own} ")]
+        assert note.endswith(f"{same} HorizontalPodAutoscaler/team/{another}")
+
+
 def test_it_may_scale_an_object_below_the_workload(tmp_path: Path) -> None:
     objects = cluster(scaler(17, "web-1", "ReplicaSet"))
     (replica_set,) = workload("web-1", GPU, [], kind="ReplicaSet")

@@ -39,6 +39,9 @@ _ADDED: Final = (
     "{} may add {} to {} (maxReplicas {}): while this wave drains its nodes there are devices for {} of them, {} today; set "
     "maxReplicas to {}{} until the wave is done, or further ones wait, or take devices that evicted pods are to get"
 )
+_SAME_DEVICES: Final = (
+    "{}; each autoscaler is counted by itself, and may be counted with the same devices as {}"
+)
 _MOST_ADDED: Final = 32
 """Pods of an autoscaler that are counted at most."""
 
@@ -246,10 +249,16 @@ def added_pod_notes(
         stage: The stage while the nodes are drained.
         placement: The places of the pods then.
     """
-    for entry in entries:
-        number = len(placer.place_more(stage, placement, entry.pods))
-        if number < entry.today:
-            yield entry.text(number)
+    fewer = [
+        (entry, number)
+        for entry in entries
+        if (number := len(placer.place_more(stage, placement, entry.pods))) < entry.today
+    ]
+    names = list(dict.fromkeys(entry.autoscaler.reference for entry, _ in fewer))
+    for entry, number in fewer:
+        others = [name for name in names if name != entry.autoscaler.reference]
+        text = entry.text(number)
+        yield _SAME_DEVICES.format(text, join_names(others)) if others else text
 
 
 def _has_one_replica(workload: AssessedWorkload) -> bool:
