@@ -39,6 +39,11 @@ _HUB_SERVER: Final = "it is the server of a user of JupyterHub: tell them first,
 _IN_MEMORY: Final = "what it has in memory is lost"
 
 _Jobs = Mapping[tuple[str, str], Mapping[str, Any]]
+_OF_DEPLOYMENT: Final = (
+    "it has restartPolicy {} and a Deployment as its owner, as the TaskManagers of Flink: that of a stream never ends by itself, so "
+    "take a savepoint and let it be evicted (--evict-jobs), or stop the job before"
+)
+"""Source: apache/flink, flink-kubernetes, KubernetesResourceManagerDriver: the Deployment of the JobManager owns them."""
 
 
 class _Owners(NamedTuple):
@@ -229,7 +234,9 @@ def _work(
     elif restart_policy in RUN_TO_COMPLETION:
         is_safe = policy == "Ignore"
         (losing if is_safe else waiting).append(
-            f"it runs to its end (restartPolicy {restart_policy})"
+            _OF_DEPLOYMENT.format(restart_policy)
+            if kind == "Deployment"
+            else f"it runs to its end (restartPolicy {restart_policy})"
         )
     refusals = dict(_refusals(pod))
     waiting += refusals.values()
