@@ -19,7 +19,12 @@ from answers.model.translation_snapshot import build_snapshot
 from clusterstate.published_gates import CONSUMABLE_CAPACITY
 from kube.api.core import Node
 from kube.manifests.source import SourceObject
-from migration.assessment.assessed_cluster import AssessedCluster, Assessment, DetailedAssessment
+from migration.assessment.assessed_cluster import (
+    AssessedCluster,
+    Assessment,
+    DetailedAssessment,
+    nodes_out_of_service,
+)
 from migration.assessment.assumed import (
     assume_inventory,
     find_target,
@@ -70,10 +75,7 @@ from migration.assessment.unmoved import (
 from migration.assessment.unready_nodes import unready_notes
 from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
 from migration.cluster.drain_stops import find_drain_stops
-from migration.cluster.evidence import (
-    nodes_out_of_service,
-    text_map,
-)
+from migration.cluster.evidence import KUEUE_IMAGE, deployed_release, text_map
 from migration.cluster.limit_ranges import find_rejected_workloads
 from migration.cluster.node_devices import (
     OFFERING_NONE,
@@ -83,7 +85,6 @@ from migration.cluster.node_devices import (
     read_nodes,
     unknown_device_keys,
 )
-from migration.cluster.releases import KUEUE_IMAGE, deployed_release
 from migration.cluster.workloads import group_workloads
 from migration.conversion.quota_conversion import convert_quotas, with_converted_quotas
 from migration.conversion.replaced_lines import find_replaced_lines, without_replaced_lines

@@ -1,19 +1,21 @@
 """A cluster as it is assessed: its workloads, its nodes and their inventory, as values, and the assessment. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from allocator.explain.trace import PlacementTrace
 from answers.cluster.devices import Device
 from answers.model.cluster_state import ClusterState
+from kube.manifests.source import SourceObject
 from migration.assessment.blockers import Blocker, GpuParts
 from migration.assessment.capacity import Capacity
 from migration.assessment.chart_names import ChartName, NameChanges
 from migration.assessment.claim_counts import ClaimShortage
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.drain_stops import DrainStop
+from migration.cluster.evidence import is_ready, mapping_at
 from migration.cluster.limit_ranges import RejectedWorkload
 from migration.cluster.node_devices import NodeDevices
 from migration.conversion.replaced_lines import ReplacedLines
@@ -140,3 +142,18 @@ class DetailedAssessment(msgspec.Struct, frozen=True, kw_only=True):
     assessment: Assessment
     devices: tuple[Device, ...]
     traces: Mapping[str, PlacementTrace]
+
+
+def nodes_out_of_service(objects: Iterable[SourceObject], names: Collection[str]) -> dict[str, str]:
+    """Return those of some nodes that take no pods, to `cordoned` or `not ready`."""
+    states = {
+        source.name: "cordoned" if is_ready(source.document) else "not ready"
+        for source in objects
+        if source.kind == "Node"
+        and source.name in names
+        and (
+            mapping_at(source.document, "spec").get("unschedulable") is True
+            or not is_ready(source.document)
+        )
+    }
+    return dict(sorted(states.items()))

@@ -35,6 +35,7 @@ RUN_TO_COMPLETION: Final = frozenset({"Never", "OnFailure"})
 """The restart policies of pods that run to their end."""
 _SHOWN_VALUES: Final = 8
 """Requirements of a selector, and values of one, that a text names."""
+KUEUE_IMAGE: Final = re.compile(r"(?:^|/)kueue:v?0\.(\d{1,3})(?!\d)")
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
 
@@ -280,6 +281,23 @@ def cluster_uid(objects: Iterable[SourceObject]) -> str:
     return ""
 
 
+def deployed_release(objects: Iterable[SourceObject], image: re.Pattern[str]) -> int | None:
+    """Return the minor release of a component, by the image of its Deployment; None if none shows it.
+
+    Args:
+        objects: The cluster's objects.
+        image: The images of the component, with the minor release as the first group.
+    """
+    for source in objects:
+        if source.kind != "Deployment":
+            continue
+        for container in list_at(source.document, "spec", "template", "spec", "containers"):
+            match = image.search(str(mapping_at(container).get("image")))
+            if match is not None:
+                return int(match[1])
+    return None
+
+
 def mapping_at(document: object, *path: str) -> Mapping[str, Any]:
     """Return the object at a path of a document; empty if there is none."""
     for field in path:
@@ -299,21 +317,6 @@ def list_at(document: object, *path: str) -> Sequence[Any]:
     *parents, last = path
     value = mapping_at(document, *parents).get(last)
     return value if isinstance(value, list) else ()
-
-
-def nodes_out_of_service(objects: Iterable[SourceObject], names: Collection[str]) -> dict[str, str]:
-    """Return those of some nodes that take no pods, to `cordoned` or `not ready`."""
-    states = {
-        source.name: "cordoned" if is_ready(source.document) else "not ready"
-        for source in objects
-        if source.kind == "Node"
-        and source.name in names
-        and (
-            mapping_at(source.document, "spec").get("unschedulable") is True
-            or not is_ready(source.document)
-        )
-    }
-    return dict(sorted(states.items()))
 
 
 def is_ready(document: Mapping[str, Any]) -> bool:

@@ -6,8 +6,7 @@ from typing import Final
 from answers.manifests.pod_checks import QUEUE_NAME
 from findings.text import join_names
 from kube.manifests.source import SourceObject
-from migration.cluster.evidence import mapping_at
-from migration.cluster.releases import KUEUE_IMAGE, deployed_release
+from migration.cluster.evidence import KUEUE_IMAGE, deployed_release, mapping_at
 from migration.plan.facts.neighbours import statement_note
 from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan, Wave

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from findings.text import count_text, join_names
 from kube.manifests.source import SourceObject
-from migration.cluster.evidence import mapping_at, text_map
-from migration.cluster.releases import deployed_release
+from migration.cluster.evidence import deployed_release, mapping_at, text_map
 from migration.legacy.gpu_labels import (
     KARPENTER_POOL,
     is_halted,
