@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from allocator.simulation.simulate import simulate_in_order
-from migration.plan.stage import placement
+from migration.plan.stage import stage_allocator
 from testing.documents import api_object, namespace, node, resource_quota
 from testing.migration import GPU, budget, plugin_node, running_job, workload
 from testing.plan import Objects, held_objects, planned, script, waves
@@ -209,7 +209,7 @@ def test_next_pods_that_differ_in_cpu_alone_are_simulated_once(
         questions.append(arguments)
         return simulate_in_order(*arguments)
 
-    monkeypatch.setattr(placement, "simulate_in_order", simulate)
+    monkeypatch.setattr(stage_allocator, "simulate_in_order", simulate)
     numbers = []
     for pods in (1, 4):
         questions.clear()

@@ -62,7 +62,7 @@ def test_a_commit_that_a_script_asks_for_is_made_and_it_is_run_again(tmp_path: P
 
     assert [1, 0] == [run.status for run in runner.runs]
     (command,) = cluster.commands
-    assert command.startswith("patch namespace team --type=strategic --patch-file=")
+    assert command.startswith("patch namespace team --type=strategic --patch=")
     assert [
         "during wave-1/switch.sh: kustomize/wave-1 of the plan is committed, and applied as Argo CD or Flux would"
     ] == repository.done
