@@ -1,6 +1,6 @@
 """The input, the options and the result of a simulation, as values."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -72,6 +72,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
         traces: The number of traced placements; each takes some milliseconds for each class of
             nodes.
         named_nodes_only: A pod that names its nodes is tried on these alone, and nothing is told of others.
+        nodes: The nodes that pods are tried on, and nothing is told of others; None for all.
         progress: A function that is called after each pod and claim with the number of those done.
         stops: A function that is called before each; if true, it and the rest are not tried, and
             not in the result.
@@ -89,6 +90,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
     closest_fits: int = 0
     traces: int = 0
     named_nodes_only: bool = False
+    nodes: Collection[str] | None = None
     progress: Callable[[int], None] = lambda _position: None
     stops: Callable[[], bool] = lambda: False
 

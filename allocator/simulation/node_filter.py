@@ -3,7 +3,7 @@
 kube-scheduler asks the same in this order: node, taints, affinity, resources, allocated claims.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -75,6 +75,7 @@ class NodeFilter:
         extended_resources: Mapping[str, str],
         *,
         named_nodes_only: bool = False,
+        only: Collection[str] | None = None,
     ) -> None:
         """Read nodes.
 
@@ -83,11 +84,13 @@ class NodeFilter:
             ledger: Their resources.
             extended_resources: Name of an extended resource to name of the class that maps it.
             named_nodes_only: The flag of `SimulationOptions`.
+            only: The nodes of `SimulationOptions`.
         """
         self._nodes = nodes
         self._ledger = ledger
         self._extended_resources = extended_resources
         self._named_nodes_only = named_nodes_only
+        self._looked_at = nodes if only is None else {name: nodes[name] for name in only}
         self._cached: dict[bytes, tuple[NodesByClaims, Mapping[str, ExcludedNode]]] = {}
 
     def filter(self, attempt: PlacementAttempt) -> FilteredNodes:
@@ -227,4 +230,4 @@ class NodeFilter:
         """Return the nodes to look at."""
         pod = attempt.pod if self._named_nodes_only else None
         names = named_nodes(pod) if pod is not None else None
-        return self._nodes if names is None else sorted(names & self._nodes.keys())
+        return self._looked_at if names is None else sorted(names & self._looked_at.keys())

@@ -51,12 +51,14 @@ class Placements:
         other_views: Mapping[str, Cluster],
         *,
         named_nodes_only: bool = False,
+        nodes: Collection[str] | None = None,
     ) -> None:
         """Begin with the cluster as it is.
 
         Args:
             other_views: The views of `simulate_in_order`.
             named_nodes_only: The flag of `SimulationOptions`.
+            nodes: Those of `SimulationOptions`.
         """
         self.cluster = self._first_view = cluster
         self.claims: dict[Name, PlacedClaim] = {}
@@ -65,6 +67,7 @@ class Placements:
         self.filter = NodeFilter(
             *(cluster.nodes, self.ledger, objects.extended_resources),
             named_nodes_only=named_nodes_only,
+            only=nodes,
         )
         self._other_views = other_views
         # Several schedulers may share one view.

@@ -114,7 +114,11 @@ class _Run:
         other_views: Mapping[str, Cluster] = MappingProxyType({}),
     ) -> None:
         self._state = Placements(
-            cluster, objects, other_views, named_nodes_only=options.named_nodes_only
+            cluster,
+            objects,
+            other_views,
+            named_nodes_only=options.named_nodes_only,
+            nodes=options.nodes,
         )
         self._objects = objects
         self._options = options

@@ -38,8 +38,9 @@ from migration.cluster.equivalence import (
     pod_shape,
 )
 from migration.cluster.node_devices import Source
+from migration.plan.stage.apart import PodsApart, place_apart
 from migration.plan.stage.other_pods import OtherPods, PodName
-from migration.plan.stage.separation import PodSeparation, count_places
+from migration.plan.stage.separation import PodSeparation
 from migration.plan.stage.stage import (
     PlannedPod,
     PodKey,
@@ -61,6 +62,7 @@ from migration.plan.stage.stage_allocator import (
     StageAllocator,
     node_of,
     on_place,
+    place_key,
     pods_with_claims,
     systems_by_node,
     with_systems,
@@ -443,17 +445,14 @@ class Placer:
             placed: The pods that have a place already, with their nodes.
             strategy: The way to choose devices.
         """
-        nodes: dict[PodKey, str] = {}
-        places = count_places(placed)
-        for pod in pods:
-            selectors = self.separation.selectors(pod.key.workload, places, stage)
-            if selectors is None:
-                continue
-            own = self._place([(on_nodes(pod, selectors), None)], strategy)
-            nodes |= own
-            for node in own.values():
-                places.setdefault(pod.key.workload, Counter())[node] += 1
-        return nodes
+
+        def place(pod: PlannedPod, names: Sequence[str]) -> dict[PodKey, str]:
+            return self._allocator.place(
+                [(pod, None)], self._templates, self._shapes, strategy, among=names
+            )
+
+        keyed = ((pod, place_key(pod, self._templates, self._shapes)) for pod in pods)
+        return place_apart(keyed, PodsApart(self.separation, stage, placed), self._allocator, place)
 
     def _place_on_nodes(self, pods: Sequence[tuple[PlannedPod, str]]) -> dict[PodKey, str]:
         """Allocate devices to pods, each on its node, those that they have today first; return those with a node."""

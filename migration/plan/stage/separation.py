@@ -6,8 +6,7 @@ devices can. Not modelled: required affinity that brings pods together, and pods
 Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/{interpodaffinity,podtopologyspread}.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -16,13 +15,12 @@ from allocator.pods.node_eligibility import is_eligible
 from answers.model.views import decode_view
 from kube.api.core import Affinity, Node, Pod, PodSpec, Toleration
 from kube.api.meta import LabelSelector, LabelSelectorRequirement
-from kube.api.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.capacity import build_pods
 from migration.assessment.outcomes import AssessedWorkload, Outcome, translated_pod
 from migration.cluster.evidence import list_at, mapping_at
 from migration.plan.model.node_labels import with_labels
-from migration.plan.stage.stage import PlannedPod, PodKey, Stage
+from migration.plan.stage.stage import PlannedPod, Stage
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _EVERY_TAINT: Final = (Toleration(operator="Exists"),)
@@ -46,7 +44,7 @@ class _Template(NamedTuple):
         return self.workload.outcome is not Outcome.NATIVE and key.kind != DAEMON_SET
 
 
-class _Spread(NamedTuple):
+class Spread(NamedTuple):
     """A constraint of topology spread.
 
     Attributes:
@@ -61,7 +59,7 @@ class _Spread(NamedTuple):
     max_skew: int
     min_domains: int
     own: int
-    workloads: tuple[str, ...]
+    workloads: frozenset[str]
     chooses: Pod
 
 
@@ -121,43 +119,20 @@ class PodSeparation:
         )
         return (*anti, *spreads)
 
-    def selectors(
-        self, workload: str, places: Mapping[str, Counter[str]], stage: Stage
-    ) -> tuple[NodeSelector, ...] | None:
-        """Return the nodes that take one more pod of a workload; None for none.
+    def apart(self, workload: str) -> Mapping[str, Collection[str]]:
+        """Return label to the workloads that share no value of it with pods of a workload."""
+        return self._apart.get(workload, {})
 
-        Args:
-            workload: The workload, as `Kind/namespace/name`.
-            places: Workload to the number of its pods on each node.
-            stage: The stage of nodes and namespaces.
-        """
-        requirements: list[NodeSelectorRequirement] = []
-        for key, others in sorted(self._apart.get(workload, {}).items()):
-            occupied = {
-                self._nodes[node].labels[key]
-                for other in others
-                for node in places.get(other, ())
-                if node in self._nodes and key in self._nodes[node].labels
-            }
-            if occupied:
-                values = tuple(sorted(occupied))
-                requirements.append(
-                    NodeSelectorRequirement(key=key, operator="NotIn", values=values)
-                )
-        for number, spread in enumerate(self._spreads.get(workload, ())):
-            domains = self._domain_of(workload, number, stage)
-            open_ = _open_domains(spread, domains, places)
-            if not open_:
-                return None
-            requirements.append(
-                NodeSelectorRequirement(key=spread.key, operator="In", values=open_)
-            )
-        if not requirements:
-            return ()
-        term = NodeSelectorTerm(match_expressions=tuple(requirements))
-        return (NodeSelector(node_selector_terms=(term,)),)
+    def spreads(self, workload: str) -> Sequence[Spread]:
+        """Return the constraints of the pods of a workload."""
+        return self._spreads.get(workload, ())
 
-    def _domain_of(self, workload: str, number: int, stage: Stage) -> Mapping[str, str]:
+    def label(self, node: str, key: str) -> tuple[str, ...]:
+        """Return the value of a label of a node, or nothing without it."""
+        labels = self._nodes[node].labels if node in self._nodes else {}
+        return (labels[key],) if key in labels else ()
+
+    def domains(self, workload: str, number: int, stage: Stage) -> Mapping[str, str]:
         """Return node to its domain, of those that count for a constraint of a workload at a stage."""
         if self._stage is not stage:
             self._stage, self._domains = stage, {}
@@ -171,33 +146,6 @@ class PodSeparation:
                 and is_eligible(spread.chooses, node := _at(own, stage))
             }
         return self._domains[workload, number]
-
-
-def count_places(nodes: Mapping[PodKey, str]) -> dict[str, Counter[str]]:
-    """Return workload to the number of its pods on each node."""
-    places: dict[str, Counter[str]] = {}
-    for key, node in nodes.items():
-        places.setdefault(key.workload, Counter())[node] += 1
-    return places
-
-
-def _open_domains(
-    spread: _Spread, domains: Mapping[str, str], places: Mapping[str, Counter[str]]
-) -> tuple[str, ...]:
-    """Return the domains that take one more pod."""
-    counts = Counter[str](dict.fromkeys(domains.values(), 0))
-    for workload in spread.workloads:
-        for node, number in places.get(workload, {}).items():
-            if node in domains:
-                counts[domains[node]] += number
-    smallest = min(counts.values(), default=0) if len(counts) >= spread.min_domains else 0
-    return tuple(
-        sorted(
-            domain
-            for domain, number in counts.items()
-            if number + spread.own - smallest <= spread.max_skew
-        )
-    )
 
 
 def _at(node: Node, stage: Stage) -> Node:
@@ -245,7 +193,7 @@ def _selector(rule: Mapping[str, Any], pod: Pod) -> LabelSelector | None:
 
 def _spreads(
     template: _Template, by_namespace: Mapping[str, Sequence[_Template]]
-) -> Iterator[_Spread]:
+) -> Iterator[Spread]:
     """Yield the constraints of a workload's pods that keep pods from nodes."""
     result = template.workload.result
     document = translated_pod(result) if result is not None else None
@@ -264,12 +212,12 @@ def _spreads(
             chooses = msgspec.structs.replace(
                 chooses, node_selector=spec.node_selector, affinity=affinity
             )
-        yield _Spread(
+        yield Spread(
             key=str(rule.get("topologyKey", "")),
             max_skew=_number(rule, "maxSkew"),
             min_domains=_number(rule, "minDomains"),
             own=int(selector is not None and selector.matches(template.pod.labels)),
-            workloads=tuple(
+            workloads=frozenset(
                 other.name
                 for other in by_namespace[template.workload.key.namespace]
                 if selector is not None and selector.matches(other.pod.labels)

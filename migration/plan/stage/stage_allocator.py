@@ -12,6 +12,7 @@ from allocator.model.feature_gates import Features
 from allocator.nodes.node_resources import NodeResources
 from allocator.nodes.pod_requests import PodRequest
 from allocator.pods.claims import consuming_pods, pod_claims
+from allocator.pods.node_eligibility import counted_rejection
 from allocator.simulation.model import SimulationInput, SimulationOptions
 from allocator.simulation.simulate import simulate_in_order
 from allocator.strategies.strategy import Strategy
@@ -43,6 +44,8 @@ LEGACY: Final = "legacy"
 SYSTEM: Final = "simulated-system"
 """Label of nodes with the system that hands out their devices today, where device keys ask one alone."""
 _OCCUPIED: Final = "occupied"
+PlaceKey = tuple[bytes, str, str, str]
+"""All properties of a pod that its feasible nodes depend on."""
 _BATCH: Final = 64
 """Pods that are placed before it is seen which of them have found a node."""
 _SYSTEMS: Final = frozenset({Source.DEVICE_PLUGIN, Source.HAMI, Source.KOORDINATOR})
@@ -253,12 +256,18 @@ class StageAllocator:
         self.allocated[key] = (claim,)
         self.cluster.allocate(claim)
 
+    def eligible_nodes(self, pod: PlannedPod) -> list[str]:
+        """Return the nodes that take a pod at this stage, devices and resources aside, in their order."""
+        nodes = self.cluster.nodes.items()
+        return sorted(name for name, node in nodes if counted_rejection(pod.pod, node) is None)
+
     def place(
         self,
         pods: Iterable[tuple[PlannedPod, str | None]],
         templates: Mapping[tuple[str, str], ResourceClaimTemplate],
         shapes: Mapping[PodKey, bytes],
         strategy: Strategy | None = None,
+        among: Collection[str] | None = None,
     ) -> dict[PodKey, str]:
         """Allocate the devices of pods in order, each on its node if it has one; return those with a node.
 
@@ -267,16 +276,17 @@ class StageAllocator:
             templates: The templates of their claims, by namespace and name.
             shapes: Pod to its shape; that of others is read.
             strategy: The way to choose devices; None for the first that fit.
+            among: The nodes that are tried; None for all.
         """
         nodes: dict[PodKey, str] = {}
-        full: set[tuple[bytes, str, str, str]] = set()
+        full: set[PlaceKey] = set()
         remaining = iter(pods)
         while batch := tuple(islice(remaining, _BATCH)):
             # Where one pod finds nothing, equal ones after it find nothing, either: a run frees nothing.
             pods_and_nodes = [
                 (pod, node)
                 for pod, node in batch
-                if node or _place_key(pod, templates, shapes) not in full
+                if node or place_key(pod, templates, shapes) not in full
             ]
             question = SimulationInput(
                 pods=tuple(
@@ -290,7 +300,7 @@ class StageAllocator:
             answer = simulate_in_order(
                 self.cluster,
                 question,
-                SimulationOptions(strategy=strategy, named_nodes_only=True),
+                SimulationOptions(strategy=strategy, named_nodes_only=True, nodes=among),
             )
             self.resources = answer.resources or {}
             allocations = {
@@ -311,7 +321,7 @@ class StageAllocator:
                         for claim in pod_claims(pod.pod, {}, templates).open
                     )
                 elif not node:
-                    full.add(_place_key(pod, templates, shapes))
+                    full.add(place_key(pod, templates, shapes))
         return nodes
 
     def _has_room(self, claims: Iterable[ResourceClaim]) -> bool:
@@ -425,11 +435,11 @@ def pods_with_claims(state: ClusterState, pods: Iterable[UnmovedPod]) -> frozens
     return frozenset(pod.key for pod in pods if pod.name in consumers)
 
 
-def _place_key(
+def place_key(
     pod: PlannedPod,
     templates: Mapping[tuple[str, str], ResourceClaimTemplate],
     shapes: Mapping[PodKey, bytes],
-) -> tuple[bytes, str, str, str]:
+) -> PlaceKey:
     """Return the key of all properties of a pod that its feasible nodes depend on."""
     spec = pod.pod.spec
     shape = shapes.get(pod.key) or pod_shape(pod.pod, templates)
