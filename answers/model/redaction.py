@@ -74,7 +74,12 @@ _INNER_METADATA: Final = {
 """Kind to the metadata of what its controller makes, beside that of pods."""
 _TEXTS: Final = ("name", "image", "restartPolicy")
 _STEP_FIELDS: Final = ("nodeSelector", "schedulerName")
-_SUSPENDING: Final = (("spec", "suspend"), ("spec", "runPolicy", "suspend"))
+_SWITCHES: Final = (
+    ("spec", "suspend"),
+    ("spec", "runPolicy", "suspend"),
+    ("spec", "shutdownAfterJobFinishes"),
+)
+"""The fields that tell whether there are pods, and of a RayJob whether they end with it."""
 _SCHEDULED: Final = "CronWorkflow"
 _SCHEDULE_TEXTS: Final = ("schedule", "timezone", "concurrencyPolicy")
 """The fields of Argo's CronWorkflow that tell when its runs begin, beside `schedules`."""
@@ -266,9 +271,9 @@ def _custom_workload(row: WorkloadKind, document: Mapping[str, Any]) -> Mapping[
                 number = value_at(document, number_path)
                 if isinstance(number, int):
                     _put(kept_fields, number_path, number)
-    for path in _SUSPENDING:
-        if isinstance(suspends := value_at(document, path), bool):
-            _put(kept_fields, path, suspends)
+    for path in _SWITCHES:
+        if isinstance(switch := value_at(document, path), bool):
+            _put(kept_fields, path, switch)
     if row.kind == _SCHEDULED:
         kept_fields["spec"].update(_schedule(document))
         if isinstance(seconds := value_at(document, _DEADLINE), int):

@@ -9,12 +9,12 @@ of a user is a pod without a controller, which runs until its user, or the hub, 
 4.3, templates/hub/deployment.yaml and templates/_helpers.tpl: the labels of the hub.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from kube.manifests.source import SourceObject
-from migration.cluster.evidence import list_at, text_map
+from migration.cluster.evidence import list_at, mapping_at, text_map
 
 _LEADER_WORKER_SET: Final = "leaderworkerset.sigs.k8s.io/name"
 """The label of pods of a LeaderWorkerSet, whose controller is a StatefulSet."""
@@ -22,8 +22,9 @@ _LEADER_WORKER_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
 """The label of such pods with the number of their leader: a LeaderWorkerSet creates only the group of a lost pod again."""
 _OTHERS: Final = "its {} may start its other pods anew, too, and their work with them"
 _RAY_CLUSTERS: Final = ("ray.io", "RayCluster")
-CREATED_KINDS: Final = (f"{_RAY_CLUSTERS[1]}.{_RAY_CLUSTERS[0]}",)
-"""The kinds, as of a snapshot, with objects whose own controllers decide on the pods of a group."""
+_RAY_JOBS: Final = ("ray.io", "RayJob")
+CREATED_KINDS: Final = tuple(f"{kind}.{group}" for group, kind in (_RAY_CLUSTERS, _RAY_JOBS))
+"""The kinds, as of a snapshot, with objects that decide on the course of the pods of a group, or whose controllers do."""
 _HUB_USER: Final = "hub.jupyter.org/username"
 """The annotation of a server with the user of JupyterHub that it was made for."""
 _HUB_COMPONENTS: Final = ("component", "app.kubernetes.io/component")
@@ -80,12 +81,30 @@ _GROUPS: Final[Mapping[tuple[str, str], Group]] = {
 _RAY_CREATORS: Final = {"RayJob": Ending.WAITS, "RayService": Ending.EVICTED}
 
 
-def read_creators(objects: Iterable[SourceObject], namespace: str) -> Mapping[tuple[str, str], str]:
-    """Return namespace and name of each RayCluster to the kind that it was made for; empty for one of nobody."""
+def read_creators(
+    objects: Collection[SourceObject], namespace: str
+) -> Mapping[tuple[str, str], str]:
+    """Return namespace and name of each RayCluster to the kind that it ends or is created again with; empty for neither.
+
+    A RayJob leaves its RayCluster behind, by default.
+
+    Source: ray-project/kuberay 1.5, RayJobSpec.shutdownAfterJobFinishes.
+    """
+    owners, leaving = dict[tuple[str, str], _Owner](), set[tuple[str, str]]()
+    for source in objects:
+        place = source.namespace or namespace, source.name
+        kind = source.api_version.partition("/")[0], source.kind
+        if kind == _RAY_CLUSTERS:
+            owners[place] = _controller(source.document)
+        elif kind == _RAY_JOBS:
+            spec = mapping_at(source.document, "spec")
+            if spec.get("shutdownAfterJobFinishes") is not True:
+                leaving.add(place)
     return {
-        (source.namespace or namespace, source.name): _controller(source.document).kind
-        for source in objects
-        if (source.api_version.partition("/")[0], source.kind) == _RAY_CLUSTERS
+        (own, name): ""
+        if (owner.group, owner.kind) == _RAY_JOBS and (own, owner.name) in leaving
+        else owner.kind
+        for (own, name), owner in owners.items()
     }
 
 
@@ -100,7 +119,7 @@ def group_of(
     Args:
         pod: The pod.
         namespace: Its namespace.
-        creators: The kinds that RayClusters were made for, as `read_creators` gives them.
+        creators: The kinds that RayClusters end with, or are created again with, as `read_creators` gives them.
         job: Its Job, which may be one of several of a JobSet, say; empty without one.
     """
     labels = text_map(pod, "metadata", "labels")

@@ -87,6 +87,28 @@ async def test_scripts_ask_about_pods_of_ray_as_the_plan_says(
     assert "/apis/ray.io/v1/rayclusters" in paths
 
 
+@pytest.mark.parametrize(
+    ("switch", "never_ends"),
+    [
+        ({"shutdownAfterJobFinishes": True}, False),
+        ({"shutdownAfterJobFinishes": False}, True),
+        ({}, True),
+    ],
+)
+def test_pods_that_a_ray_job_leaves_behind_never_end(
+    switch: Mapping[str, bool], never_ends: bool
+) -> None:
+    """The plan took their devices for free after the RayJob, and scripts waited for pods that KubeRay keeps by default."""
+    job = api_object("RayJob", "a", "team", api_version="ray.io/v1", spec=switch)
+    documents = [*of_ray("RayJob"), job]
+    objects = [SourceObject(document=entry, source="test", line=0) for entry in documents]
+
+    ((item,),) = read_work(objects, "team").values()
+
+    assert (True, never_ends) == (item.waits, item.never_ends)
+    assert "RayJob.ray.io" in WORK_KINDS
+
+
 def test_every_kind_that_decides_on_pods_of_a_group_is_read_before_a_drain() -> None:
     """The kinds that a plan goes by, and those that a script asks with, were two lists."""
     documents: list[dict[str, Any]] = []

@@ -461,6 +461,13 @@ def test_one_that_has_ended_has_ended_in_the_snapshot() -> None:
     assert has_ended(SourceObject(document=dict(redact(document)), source="", line=0))
 
 
+def test_the_course_of_a_ray_cluster_after_its_job_is_in_the_snapshot() -> None:
+    document = {**ray_cluster(), "kind": "RayJob"}
+    document["spec"] = {**document["spec"], "shutdownAfterJobFinishes": True}
+
+    assert redact(document)["spec"]["shutdownAfterJobFinishes"] is True
+
+
 def test_the_schedule_of_a_cron_workflow_is_in_the_snapshot() -> None:
     times = {"schedule": "0 3 * * *", "schedules": ["30 3 * * *"], "timezone": "Europe/Berlin"}
     flow = {"activeDeadlineSeconds": 600, "arguments": SECRET}
