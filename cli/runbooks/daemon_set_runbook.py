@@ -149,9 +149,14 @@ def _affinity_waits(plugin: PluginDaemonSet) -> Iterator[str]:
             wait = command(
                 *("kubectl", "wait", target, f"--namespace={plugin.namespace}"),
                 f"--timeout={COMMIT_TIMEOUT}",
-                f'--for=jsonpath={{{_TERMS}[{number}].matchExpressions[?(@.key=="{key}")].values[0]}}={value}',
+                f"--for=jsonpath={{{_TERMS}[{number}]{_expression(key, value)}}}={value}",
             )
             yield f"{command('is_gone', target, plugin.namespace)} || {wait}"
+
+
+def _expression(key: str, value: str) -> str:
+    """Return a path from a term to a value that it names for a key; kubectl stops at a path to several values."""
+    return f'.matchExpressions[?(@.key=="{key}")].values[?(@=="{value}")]'
 
 
 def _added_exclusions(

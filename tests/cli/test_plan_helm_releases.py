@@ -74,7 +74,7 @@ def test_the_preparation_waits_for_the_affinity(tmp_path: Path, labels: Mapping[
     assert [] == [name for name, _ in changes(text) if "daemonset" in name]
     path = (
         ".spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution."
-        f'nodeSelectorTerms[0].matchExpressions[?(@.key=="{LABEL}")].values[0]'
+        f'nodeSelectorTerms[0].matchExpressions[?(@.key=="{LABEL}")].values[?(@=="true")]'
     )
     wait = "kubectl wait daemonset/nvidia-device-plugin --namespace=kube-system --timeout=1h"
     assert (
