@@ -101,7 +101,7 @@ def test_pods_that_a_ray_job_leaves_behind_never_end(
     """The plan took their devices for free after the RayJob, and scripts waited for pods that KubeRay keeps by default."""
     job = api_object("RayJob", "a", "team", api_version="ray.io/v1", spec=switch)
     documents = [*of_ray("RayJob"), job]
-    objects = [SourceObject(document=entry, source="test", line=0) for entry in documents]
+    objects = [SourceObject(document=dict(entry), source="test", line=0) for entry in documents]
 
     ((item,),) = read_work(objects, "team").values()
 
