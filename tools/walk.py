@@ -36,6 +36,8 @@ ROOT: Final = Path(__file__).parent.parent
 EXAMPLES: Final = ROOT / "examples"
 OUTSIDE: Final = frozenset({".venv", "bench", "build", "e2e", "testing", "tests", "tools"})
 """Folders at the root whose code is not part of the product."""
+CLAIMS: Final = 6
+"""The claims that are placed for the walk of one."""
 IDLE_S: Final = 0.3
 """Seconds in which each loop of an idle sidecar runs at least once."""
 
@@ -150,21 +152,20 @@ def walk_claim() -> Walk:
 
 
 async def _place_claims(recorder: Recorder, folder: Path) -> Walk:
-    """Place three claims, one after the other, and return the common walk of the last two.
+    """Place some claims, one after the other, and return the common walk of all but the first.
 
     What a loop did by chance beside one of them, on a machine that is busy, does not count.
     """
     async with FakeApiServer() as server:
-        publish(server, "node-1", "node-2", per_node=3)
+        publish(server, "node-1", "node-2", per_node=CLAIMS)
         async with sidecar_beside(server, folder) as sidecar:
             scheduler = FakeScheduler(sidecar.socket)
             await scheduler.hello()
-            await _place_claim(server, scheduler, recorder, "first")
-            walk = await _place_claim(server, scheduler, recorder, "second")
-            again = await _place_claim(server, scheduler, recorder, "third")
-            if not sidecar.devices_of("gpu-second") or not sidecar.devices_of("gpu-third"):
+            names = [f"pod-{number}" for number in range(CLAIMS)]
+            _, *walks = [await _place_claim(server, scheduler, recorder, name) for name in names]
+            if not all(sidecar.devices_of(f"gpu-{name}") for name in names):
                 raise ValueError("the claims were not allocated")
-    return Walk(walk.functions & again.functions)
+    return Walk(frozenset.intersection(*(walk.functions for walk in walks)))
 
 
 async def _place_claim(
