@@ -10,7 +10,7 @@ from findings.text import count_text, join_names
 from migration.assessment.capacity import stay_fix
 from migration.plan.search.moments import CheckedMoment, Moment, Obstacle
 from migration.plan.stage.placement import Placer
-from migration.plan.stage.stage import PodKey
+from migration.plan.stage.stage import PodKey, Stage
 from migration.plan.stage.stage_allocator import Placement
 
 _FREE_DEVICES: Final = (
@@ -109,18 +109,23 @@ def pods_have(pods: frozenset[PodKey], what: str) -> str:
     return f"{count_text(len(pods), 'pod')} {verb} {what}: {_by_workload(pods)}"
 
 
+class _Unserved(NamedTuple):
+    """The stage of an obstacle, and its placement with pods that lack devices.
+
+    Attributes:
+        before: The placement before the stage.
+        placement: The placement of the stage.
+        missing: The pods without devices in it.
+    """
+
+    stage: Stage
+    before: Placement
+    placement: Placement
+    missing: frozenset[PodKey]
+
+
 def explained(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
-    """Return an obstacle with the pods in the place of others, with held nodes, and with the rules that keep pods apart."""
-    for explain in (with_rivals, with_closed_nodes, with_separation):
-        obstacle = explain(placer, moment, obstacle)
-    return obstacle
-
-
-def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
-    """Return an obstacle with the waiting pods in the place of those without devices, and with the ways to help these.
-
-    Without them fewer pods lack devices. Where they are left out, others that wait may come in their place, so these
-    are named, too.
+    """Return an obstacle with the pods in the place of others, with held nodes, and with the rules that keep pods apart.
 
     Args:
         placer: Places the pods.
@@ -130,7 +135,22 @@ def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
     if stage is None or before is None:
         return obstacle
     placement = placer.place(stage, before)
-    missing = first = missing_pods(moment, placement)
+    unserved = _Unserved(stage, before, placement, missing_pods(moment, placement))
+    for explain in (_with_rivals, _with_closed_nodes, _with_separation):
+        obstacle = explain(placer, moment, obstacle, unserved)
+    return obstacle
+
+
+def _with_rivals(
+    placer: Placer, moment: Moment, obstacle: Obstacle, unserved: _Unserved
+) -> Obstacle:
+    """Return an obstacle with the waiting pods in the place of those without devices, and with the ways to help these.
+
+    Without them fewer pods lack devices. Where they are left out, others that wait may come in their place, so these
+    are named, too.
+    """
+    stage, before, placement, first = unserved
+    missing = first
     text = moment.taken_back.replicas_text(_replicated(moment, placement, missing))
     obstacle = msgspec.structs.replace(obstacle, fix=f"{obstacle.fix}{text}")
     if (fix := stay_fix(_staying_nodes(moment, placement, missing), obstacle.fix)) != obstacle.fix:
@@ -148,18 +168,14 @@ def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
     return msgspec.structs.replace(obstacle, problem=problem, missing=frozenset())
 
 
-def with_closed_nodes(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
-    """Return an obstacle with the held nodes that would have devices for its pods, if they took any.
-
-    Args:
-        placer: Places the pods.
-        moment: The moment at which the obstacle was met.
-    """
-    stage, before = obstacle.stage, obstacle.before
-    closed = moment.closed_reasons.keys() - (stage.draining if stage is not None else frozenset())
-    if stage is None or before is None or not closed:
+def _with_closed_nodes(
+    placer: Placer, moment: Moment, obstacle: Obstacle, unserved: _Unserved
+) -> Obstacle:
+    """Return an obstacle with the held nodes that would have devices for its pods, if they took any."""
+    stage, before, _, missing = unserved
+    closed = moment.closed_reasons.keys() - stage.draining
+    if not closed:
         return obstacle
-    missing = missing_pods(moment, placer.place(stage, before))
     opened = msgspec.structs.replace(stage, closed=stage.closed - closed)
     placement = placer.place(opened, before)
     if len(missing_pods(moment, placement)) >= len(missing):
@@ -176,17 +192,11 @@ def with_closed_nodes(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obs
     )
 
 
-def with_separation(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
-    """Return an obstacle with the rules between pods that keep its pods from nodes with devices.
-
-    Args:
-        placer: Places the pods.
-        moment: The moment at which the obstacle was met.
-    """
-    stage, before = obstacle.stage, obstacle.before
-    if stage is None or before is None:
-        return obstacle
-    missing = missing_pods(moment, placer.place(stage, before))
+def _with_separation(
+    placer: Placer, moment: Moment, obstacle: Obstacle, unserved: _Unserved
+) -> Obstacle:
+    """Return an obstacle with the rules between pods that keep its pods from nodes with devices."""
+    stage, before, _, missing = unserved
     rules = {
         name: rules
         for name in sorted({key.workload for key in missing})
