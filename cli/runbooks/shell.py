@@ -126,19 +126,21 @@ is_gone() {
   printf '%s was deleted since the plan was made, and is left out\n' "${2:+$2/}$1"
 }
 # Restart workloads, without those that are gone; $1 is the flag of their namespace. kubectl refuses to restart what was
-# restarted within the same second, as by a run that was killed.
+# restarted within the same second, as by a run that was killed. Flux takes back what kubectl changes in its own name, a
+# restart too: pods would be replaced twice, or old ones stay. The name is the one that Flux leaves alone.
 restart() {
   local place="$1" target targets=() status=0
+  local manager='--field-manager=flux-client-side-apply'
   shift
   for target in "$@"; do
     if ! is_gone "$target" "${place#*=}"; then targets+=("$target"); fi
   done
   if [ "${#targets[@]}" -eq 0 ]; then return; fi
-  noted kubectl rollout restart "$place" "${targets[@]}"
-  command kubectl ${context:+"--context=$context"} rollout restart "$place" "${targets[@]}" || status="$?"
+  noted kubectl rollout restart "$place" "${targets[@]}" "$manager"
+  command kubectl ${context:+"--context=$context"} rollout restart "$place" "${targets[@]}" "$manager" || status="$?"
   if [ "$status" -ne 1 ]; then return "$status"; fi
   sleep 1
-  command kubectl ${context:+"--context=$context"} rollout restart "$place" "${targets[@]}"
+  command kubectl ${context:+"--context=$context"} rollout restart "$place" "${targets[@]}" "$manager"
 }
 # Go on although the change of $1 was rejected: no pod of it ran when the plan was made.
 leave_idle() {

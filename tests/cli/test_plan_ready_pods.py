@@ -399,7 +399,7 @@ def test_a_rejected_change_of_what_did_not_run_stops_no_script(tmp_path: Path) -
     )
     assert text in ran.stderr
     calls = (tmp_path / "calls").read_text()
-    assert "kubectl rollout restart --namespace=team deployment/api\n" in calls
+    assert "kubectl rollout restart --namespace=team deployment/api --" in calls
 
 
 def test_a_rejected_change_of_what_ran_stops_the_script(tmp_path: Path) -> None:
