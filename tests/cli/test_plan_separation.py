@@ -12,7 +12,7 @@ from migration.plan.planning.build import build_plan
 from migration.plan.search.moments import Policy
 from testing.builders import HAMI
 from testing.counting import counted_calls
-from testing.documents import namespace
+from testing.documents import api_object, namespace
 from testing.migration import (
     SHARE,
     WHOLE,
@@ -146,6 +146,43 @@ def test_the_anti_affinity_of_other_pods_keeps_a_pod_away_too(tmp_path: Path) ->
     held = held_objects(planned(tmp_path, objects))
 
     assert f"{WEB} (podAntiAffinity by {HOST})" in held["Node//n-0"]
+
+
+def test_one_more_pod_has_a_node_only_where_rules_leave_it_one(tmp_path: Path) -> None:
+    """It was placed beside the pods that it keeps away from, and a rollout waited for ever without a note.
+
+    One of an equal workload that has nodes to spare, and one without rules, wait for nothing.
+    """
+    others = [
+        *workload("solo", SHARE, ["n-0"], **anti_affinity(app="solo")),
+        *workload("api", SHARE, ["n-0"]),
+    ]
+
+    plan = planned(tmp_path, [*cluster(nodes(6), anti_affinity()), *others])
+
+    opt_in = next(wave for wave in plan["waves"] if wave["namespaces"])
+    notes = [note for note in opt_in["notes"] if note.startswith("no device for one more pod")]
+    (note,) = notes
+    assert note.startswith(f"no device for one more pod of {WEB} after this wave, 3 today: ")
+
+
+def test_pods_of_an_autoscaler_have_nodes_only_where_rules_leave_them_some(tmp_path: Path) -> None:
+    """All were counted with the free shares of the nodes of its other pods."""
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    scaler = api_object(
+        "HorizontalPodAutoscaler",
+        "web",
+        "team",
+        api_version="autoscaling/v2",
+        spec={"scaleTargetRef": target, "maxReplicas": 8},
+    )
+
+    plan = planned(tmp_path, [*cluster(nodes(6), anti_affinity()), scaler], "--wave-nodes", 1)
+
+    notes = [note for note in plan["waves"][0]["notes"] if "/team/web may add" in note]
+    (note,) = notes
+    assert "may add 5 pods to Deployment/team/web" in note
+    assert "there are devices for 2 of them, 3 today" in note
 
 
 def test_a_rule_that_came_since_the_plan_stops_the_wave(tmp_path: Path) -> None:

@@ -26,7 +26,10 @@ from migration.plan.stage.stage_allocator import Placement
 _MOST: Final = 8
 """Pods that are counted at most."""
 _SHAPES: Final = 64
-"""Different next pods that are asked for at most, in the order of their workloads: each is simulated at every wave."""
+"""Different next pods that are asked for at most, in the order of their workloads: each is simulated at every wave. Those of
+two workloads differ where rules keep pods of one apart."""
+_Key = tuple[bytes, bool, str]
+"""The shape of a next pod, its move, and its workload if rules keep its pods apart."""
 _NOTE: Final = "no device for one more pod of {} after this wave, {} today: one that a run, a rollout or an autoscaler adds waits {}"
 _ROLLOUT: Final = (
     "a rollout of {} after this wave starts a pod before it ends one, and waits {}: set maxUnavailable: 1 for a rollout "
@@ -84,7 +87,7 @@ def find_next_pods(
         stage: The stage before the first wave.
         placement: The places of the pods then.
     """
-    numbers: dict[tuple[bytes, bool], int] = {}
+    numbers: dict[_Key, int] = {}
     next_pods: list[NextPod] = []
     for workload in workloads:
         reference = workload.key.reference
@@ -93,7 +96,7 @@ def find_next_pods(
         if reference not in starting and workload.key.kind != "Deployment":
             continue
         for entry in _next_pods(placer, workload):
-            key = entry.shape, stage.moves(entry.pod)
+            key = _key_of(placer, entry, stage)
             if key not in numbers and len(numbers) >= _SHAPES:
                 continue
             if key not in numbers:
@@ -114,10 +117,10 @@ def lacking_pods(
     placer: Placer, entries: Iterable[NextPod], stage: Stage, placement: Placement
 ) -> list[NextPod]:
     """Return the next pods that there are no free devices for beside the pods of a placement."""
-    lacks: dict[tuple[bytes, bool], bool] = {}
+    lacks: dict[_Key, bool] = {}
     lacking = []
     for entry in entries:
-        key = entry.shape, stage.moves(entry.pod)
+        key = _key_of(placer, entry, stage)
         if key not in lacks:
             lacks[key] = not placer.place_more(stage, placement, [entry.pod])
         if lacks[key]:
@@ -290,6 +293,12 @@ def _with_devices_alone(pod: Pod) -> Pod:
         tolerations=pod.spec.tolerations,
     )
     return msgspec.structs.replace(pod, spec=spec)
+
+
+def _key_of(placer: Placer, entry: NextPod, stage: Stage) -> _Key:
+    """Return the same for next pods that have the same devices at a stage."""
+    own = entry.workload if placer.separation.keeps(entry.pod) else ""
+    return entry.shape, stage.moves(entry.pod), own
 
 
 def _copy(planned: PlannedPod, number: int) -> PlannedPod:

@@ -390,11 +390,12 @@ class Placer:
     def place_more(
         self, stage: Stage, placement: Placement, pods: Iterable[PlannedPod]
     ) -> dict[PodKey, str]:
-        """Return the nodes of further pods that find devices beside those of a placement."""
+        """Return the nodes of further pods that find devices beside the pods of a placement, which rules may keep apart."""
         self._allocator.show(stage)
         self._allocator.keep(placement.claims)
         self._allocator.resources = placement.resources
-        nodes = self._place([(self._movable(pod, stage), None) for pod in pods])
+        movable = [self._movable(pod, stage) for pod in pods]
+        nodes = self._place_movable(movable, stage, placement.nodes)
         self._allocator.keep(placement.claims)
         return nodes
 
@@ -419,40 +420,43 @@ class Placer:
 
         # Pods with claims have fewer nodes to choose from, and so have those that rules keep apart.
         ordered = sorted(pods, key=lambda pod: (not pod.has_claims, size(pod), pod.key))
+        movable = [self._movable(pod, stage, before.get(pod.key)) for pod in ordered]
         strategy = LOW_LOAD_FIRST if stage.spreads else None
-        apart, others = list[PlannedPod](), list[tuple[PlannedPod, None]]()
-        for pod in ordered:
-            movable = self._movable(pod, stage, before.get(pod.key))
-            if self.separation.keeps(pod) and not stage.joins:
-                apart.append(movable)
-            else:
-                others.append((movable, None))
-        nodes = self._place_apart(apart, stage, placed, strategy) if apart else {}
-        return nodes | self._place(others, strategy)
+        return self._place_movable(movable, stage, placed, strategy)
 
-    def _place_apart(
+    def _place_movable(
         self,
         pods: Iterable[PlannedPod],
         stage: Stage,
         placed: Mapping[PodKey, str],
-        strategy: Strategy | None,
+        strategy: Strategy | None = None,
     ) -> dict[PodKey, str]:
-        """Allocate devices to pods one by one, each on a node that rules between pods leave it; return those with a node.
+        """Allocate devices to pods, first to those that rules keep apart, each on a node that these leave it; return those with a node.
 
         Args:
             pods: The pods.
             stage: The stage.
             placed: The pods that have a place already, with their nodes.
-            strategy: The way to choose devices.
+            strategy: The way to choose devices; None for the first that fit.
         """
+        apart, others = list[PlannedPod](), list[tuple[PlannedPod, None]]()
+        for pod in pods:
+            if self.separation.keeps(pod) and not stage.joins:
+                apart.append(pod)
+            else:
+                others.append((pod, None))
+        if not apart:
+            return self._place(others, strategy)
 
         def place(pod: PlannedPod, names: Sequence[str]) -> dict[PodKey, str]:
             return self._allocator.place(
                 [(pod, None)], self._templates, self._shapes, strategy, among=names
             )
 
-        keyed = ((pod, place_key(pod, self._templates, self._shapes)) for pod in pods)
-        return place_apart(keyed, PodsApart(self.separation, stage, placed), self._allocator, place)
+        keyed = ((pod, place_key(pod, self._templates, self._shapes)) for pod in apart)
+        placed_apart = PodsApart(self.separation, stage, placed)
+        nodes = place_apart(keyed, placed_apart, self._allocator, place)
+        return nodes | self._place(others, strategy)
 
     def _place_on_nodes(self, pods: Sequence[tuple[PlannedPod, str]]) -> dict[PodKey, str]:
         """Allocate devices to pods, each on its node, those that they have today first; return those with a node."""
