@@ -13,8 +13,9 @@ from findings.finding import Code, Finding, info
 from findings.text import count_text, join_names
 from kube.api.core import Node, Pod
 from kube.manifests.source import SourceObject
-from migration.assessment.capacity import WHOLE_CARD, Capacity, pods_in_parts, stay_fix
+from migration.assessment.capacity import Capacity, pods_in_parts
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.unserved import WHOLE_CARD, stay_fix
 from migration.cluster.evidence import text_map
 from migration.cluster.limit_ranges import LimitRangeFault, RejectedWorkload
 from migration.cluster.node_devices import NodeDevices

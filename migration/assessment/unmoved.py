@@ -18,12 +18,11 @@ from migration.assessment.capacity import (
     Capacity,
     class_names,
     nics_of,
-    serve_fix,
-    unserved_text,
     untranslated_names,
     without_devices,
 )
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.unserved import serve_fix, unserved_text
 from migration.cluster.node_devices import Source
 from migration.legacy.kept_names import NamesInUse
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from findings.text import count_text, join_names
-from migration.assessment.capacity import stay_fix
+from migration.assessment.unserved import stay_fix
 from migration.plan.search.moments import CheckedMoment, Moment, Obstacle
 from migration.plan.stage.placement import Placer
 from migration.plan.stage.stage import PodKey, Stage

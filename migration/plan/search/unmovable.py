@@ -15,14 +15,13 @@ from migration.assessment.capacity import (
     class_names,
     legacy_keys,
     nics_of,
-    serve_fix,
-    unserved_text,
     without_devices,
 )
 from migration.assessment.claim_counts import ClaimShortage, describe_shortages
 from migration.assessment.doubled import DOUBLED, DOUBLED_FIX
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.unmoved import unmoved_text
+from migration.assessment.unserved import serve_fix, unserved_text
 from migration.cluster.equivalence import selected_labels
 from migration.cluster.evidence import Evidence, is_ready, mapping_at
 from migration.cluster.limit_ranges import LimitRangeFault
