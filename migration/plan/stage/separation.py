@@ -7,6 +7,7 @@ Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/{interpodaffi
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from allocator.pods.node_eligibility import is_eligible
 from answers.model.views import decode_view
 from kube.api.core import Affinity, Node, Pod, PodSpec, Toleration
-from kube.api.meta import LabelSelector, LabelSelectorRequirement
+from kube.api.meta import LabelSelector, LabelSelectorRequirement, encode
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.capacity import build_pods
 from migration.assessment.outcomes import AssessedWorkload, Outcome, translated_pod
@@ -63,6 +64,59 @@ class Spread(NamedTuple):
     chooses: Pod
 
 
+class _Selected:
+    """The pods of workloads that selectors match, each selector asked once, and only about pods that it may match."""
+
+    def __init__(self, templates: Iterable[_Template]) -> None:
+        """Index pods by namespace and by label."""
+        self._by_namespace: dict[str, list[_Template]] = {}
+        self._by_label: dict[tuple[str, str, str], list[_Template]] = {}
+        self._names: dict[tuple[tuple[str, ...], bytes], frozenset[str]] = {}
+        for template in templates:
+            namespace = template.workload.key.namespace
+            self._by_namespace.setdefault(namespace, []).append(template)
+            for key, value in template.pod.labels.items():
+                self._by_label.setdefault((namespace, key, value), []).append(template)
+
+    @property
+    def namespaces(self) -> Collection[str]:
+        """Return all namespaces with pods."""
+        return self._by_namespace.keys()
+
+    def names(self, namespaces: Iterable[str], selector: LabelSelector | None) -> frozenset[str]:
+        """Return the workloads of namespaces with pods that a selector matches; none without a selector."""
+        if selector is None:
+            return frozenset()
+        question = tuple(namespaces), encode(selector)
+        if question not in self._names:
+            self._names[question] = frozenset(
+                template.name
+                for namespace in question[0]
+                for template in self._candidates(namespace, selector)
+                if selector.matches(template.pod.labels)
+            )
+        return self._names[question]
+
+    def _candidates(self, namespace: str, selector: LabelSelector) -> Iterable[_Template]:
+        """Return the pods of a namespace with a label that a selector asks for: of the one that fewest have; all without one."""
+        choices: list[tuple[str, tuple[str, ...]]] = [
+            (key, (value,)) for key, value in (selector.match_labels or {}).items()
+        ]
+        choices += [
+            (entry.key, entry.values or ())
+            for entry in selector.match_expressions or ()
+            if entry.operator == "In"
+        ]
+        labelled = [
+            [self._by_label.get((namespace, key, value), []) for value in values]
+            for key, values in choices
+        ]
+        if not labelled:
+            return self._by_namespace.get(namespace, ())
+        fewest = min(labelled, key=lambda lists: sum(map(len, lists)))
+        return chain.from_iterable(fewest)
+
+
 class PodSeparation:
     """The rules between the pods of a cluster that keep them apart."""
 
@@ -79,32 +133,15 @@ class PodSeparation:
             for workload in workloads
             for pod in build_pods(msgspec.structs.replace(workload, pods=1))
         ]
-        by_namespace: dict[str, list[_Template]] = {}
-        for template in templates:
-            by_namespace.setdefault(template.workload.key.namespace, []).append(template)
-        self._apart: dict[str, dict[str, set[str]]] = {}
-        for template in templates:
-            for term in _anti_affinity(template.pod):
-                self._add_term(template, term, _templates_of(term, template, by_namespace))
+        selected = _Selected(templates)
+        self._apart = _apart(templates, selected)
         self._spreads = {
             template.name: spreads
             for template in templates
-            if template.is_kept and (spreads := tuple(_spreads(template, by_namespace)))
+            if template.is_kept and (spreads := tuple(_spreads(template, selected)))
         }
         self._stage: Stage | None = None
         self._domains: dict[tuple[str, int], Mapping[str, str]] = {}
-
-    def _add_term(
-        self, template: _Template, term: Mapping[str, Any], others: Iterable[_Template]
-    ) -> None:
-        """Keep pods of a workload from those that a term of it matches, and these from them."""
-        key, selector = str(term.get("topologyKey", "")), _selector(term, template.pod)
-        for other in others:
-            if selector is not None and selector.matches(other.pod.labels):
-                for comes, stays in ((template, other), (other, template)):
-                    if comes.is_kept:
-                        own = self._apart.setdefault(comes.name, {})
-                        own.setdefault(key, set()).add(stays.name)
 
     def keeps(self, pod: PlannedPod) -> bool:
         """Return True if rules keep a pod from nodes, by the pods there."""
@@ -160,18 +197,40 @@ def _anti_affinity(pod: Pod) -> Sequence[Mapping[str, Any]]:
     return [term for term in terms if isinstance(term, Mapping)]
 
 
-def _templates_of(
-    term: Mapping[str, Any],
-    template: _Template,
-    by_namespace: Mapping[str, Sequence[_Template]],
-) -> Iterator[_Template]:
-    """Yield the templates of the namespaces of a term; of a selector of namespaces, all."""
-    names: Iterable[str] = list_at(term, "namespaces") or (template.workload.key.namespace,)
+def _apart(
+    templates: Sequence[_Template], selected: _Selected
+) -> dict[str, dict[str, frozenset[str]]]:
+    """Return workload to label to the workloads that its pods share no value with, by terms of theirs or of these.
+
+    A term keeps the pods that it matches from those of its workload, and these from them. Workloads with equal terms are
+    looked at together.
+    """
+    owners: dict[tuple[str, frozenset[str]], set[str]] = {}
+    for template in templates:
+        for term in _anti_affinity(template.pod):
+            others = selected.names(
+                _namespaces_of(term, template, selected), _selector(term, template.pod)
+            )
+            owners.setdefault((str(term.get("topologyKey", "")), others), set()).add(template.name)
+    kept = {template.name for template in templates if template.is_kept}
+    apart: dict[str, dict[str, frozenset[str]]] = {}
+    for (key, others), own in owners.items():
+        for coming, staying in ((own, others), (others, frozenset(own))):
+            for name in kept.intersection(coming) if staying else ():
+                by_label = apart.setdefault(name, {})
+                by_label[key] = by_label.get(key, frozenset()) | staying
+    return apart
+
+
+def _namespaces_of(
+    term: Mapping[str, Any], template: _Template, selected: _Selected
+) -> Iterable[str]:
+    """Return the namespaces of a term; of a selector of namespaces, all."""
     if term.get("namespaceSelector") is not None:
         # That may count too many pods, and then holds too much.
-        names = by_namespace
-    for name in dict.fromkeys(map(str, names)):
-        yield from by_namespace.get(name, ())
+        return selected.namespaces
+    names = list_at(term, "namespaces") or (template.workload.key.namespace,)
+    return dict.fromkeys(map(str, names))
 
 
 def _selector(rule: Mapping[str, Any], pod: Pod) -> LabelSelector | None:
@@ -191,9 +250,7 @@ def _selector(rule: Mapping[str, Any], pod: Pod) -> LabelSelector | None:
     return msgspec.structs.replace(selector, match_expressions=(*own, *taken_over))
 
 
-def _spreads(
-    template: _Template, by_namespace: Mapping[str, Sequence[_Template]]
-) -> Iterator[Spread]:
+def _spreads(template: _Template, selected: _Selected) -> Iterator[Spread]:
     """Yield the constraints of a workload's pods that keep pods from nodes."""
     result = template.workload.result
     document = translated_pod(result) if result is not None else None
@@ -217,11 +274,7 @@ def _spreads(
             max_skew=_number(rule, "maxSkew"),
             min_domains=_number(rule, "minDomains"),
             own=int(selector is not None and selector.matches(template.pod.labels)),
-            workloads=frozenset(
-                other.name
-                for other in by_namespace[template.workload.key.namespace]
-                if selector is not None and selector.matches(other.pod.labels)
-            ),
+            workloads=selected.names((template.workload.key.namespace,), selector),
             chooses=Pod(spec=chooses),
         )
 
