@@ -114,6 +114,28 @@ def test_a_server_is_not_to_be_applied_by_hand(tmp_path: Path, *, is_server: boo
         assert preflight.index("delete them first") < preflight.index("drawbridge verify")
 
 
+@pytest.mark.parametrize("is_server", [True, False])
+def test_a_server_that_came_since_the_plan_is_asked_about_and_stops_no_drain(
+    tmp_path: Path, *, is_server: bool
+) -> None:
+    """One check said that `switch.sh` asks about it, and another one that the drain stops at it."""
+    *nodes, pod = server("Always", labels={"component": "singleuser-server"} if is_server else {})
+    planned(tmp_path, nodes)
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml([*nodes, pod]))
+
+    folder = tmp_path / "plan" / "wave-1"
+    result = drawbridge("verify", "--before", "--wave", folder, "--snapshot", file, "-o", "json")
+
+    own = {
+        (entry["object"], entry["state"])
+        for entry in json.loads(result.stdout)["checks"]
+        if "lab-0" in entry["object"] + entry["message"]
+    }
+    assert own == {("Pod/team/lab-0", "note") if is_server else ("Node//gpu-0", "failed")}
+    assert "  delete_bare_pods gpu-0\n" in script(tmp_path, "switch")
+
+
 @pytest.mark.parametrize(
     ("labels", "way"),
     [

@@ -14,20 +14,21 @@ from migration.plan.checks.checks import (
     waiting_check,
 )
 from migration.plan.facts.work import describe_work
-from migration.plan.model.plan import PlannedWork, Wave
+from migration.plan.model.plan import PlannedWork
 
 PODS: Final = "pods"
 BUDGETS: Final = "poddisruptionbudgets"
 
 
-def check_drain(node: str, wave: Wave, view: ClusterView) -> Iterator[Check]:
+def check_drain(node: str, view: ClusterView) -> Iterator[Check]:
     """Yield the checks that would stop a drain.
 
-    Servers of JupyterHub's users that the plan knows do not: `switch.sh` asks about them, and deletes them.
+    Servers of JupyterHub's users do not, those that came since the plan was made, too: `switch.sh` asks about them, and
+    deletes them.
     """
     yield from _check_budgets(node, view)
     yield from _work_notes(node, view)
-    servers = {work.pod for work in wave.work if work.hub_server}
+    servers = {work.pod for work in view.work.get(node, ()) if work.hub_server}
     yield from _bare_checks(node, view, expected=servers)
 
 
