@@ -33,10 +33,14 @@ on_nodes() {
   if [ "${#left[@]}" -gt 0 ]; then kubectl "$1" "${left[@]}"; fi
 }
 
-# Whether somebody else has cordoned the node $1: it has no label of these scripts. One that cannot be read is theirs.
+# Whether somebody else has cordoned the node $1: it has no label of these scripts. Stop if the cluster does not say.
 is_cordoned_by_others() {
-  local words=(get nodes --output=name "--field-selector=metadata.name=$1,spec.unschedulable=true")
-  [ -n "$(find_nodes "${words[@]}" '--selector=!drawbridge.internal/cordoned')" ]
+  local node words=(get nodes --output=name "--field-selector=metadata.name=$1,spec.unschedulable=true")
+  node="$(find_nodes "${words[@]}" '--selector=!drawbridge.internal/cordoned')" || stop_unanswered "$1"
+  [ -n "$node" ]
+}
+stop_unanswered() {
+  stop_for "see that the API server answers: it has not said who has cordoned $1, see above, so the node is left as it is"
 }
 
 # Uncordon the node $1, unless somebody else has cordoned it.

@@ -221,15 +221,15 @@ has_annotation() {
 # Note the node $1 if an earlier run has drained it and left it cordoned, and if somebody else has cordoned it; this run has
 # cordoned none of its own yet.
 note_cordoned() {
-  local node labels words=(get nodes --output=name)
+  local node labels left words=(get nodes --output=name)
   if [[ "$cordoned" == *" $1 "* ]]; then return; fi
   cordoned="$cordoned$1 "
   if is_cordoned_by_others "$1"; then cordoned_before="$cordoned_before$1 "; fi
   words+=("--field-selector=metadata.name=$1,spec.unschedulable=true")
   while read -r node labels; do
-    if [ "$node" = "$1" ] && [ -n "$(find_nodes "${words[@]}" "--selector=$labels")" ]; then
-      left_drained="$left_drained$1 "
-    fi
+    if [ "$node" != "$1" ]; then continue; fi
+    left="$(find_nodes "${words[@]}" "--selector=$labels")" || stop_unanswered "$1"
+    if [ -n "$left" ]; then left_drained="$left_drained$1 "; fi
   done <<<"$drained_nodes"
 }
 # Label the node $1, which is to be cordoned, unless somebody else has done that: the label tells later runs, and those of
@@ -238,8 +238,8 @@ mark_cordoned() {
   if [[ "$cordoned_before" == *" $1 "* ]]; then return; fi
   on_nodes label node "$1" --overwrite drawbridge.internal/cordoned=true
 }
-# Print the nodes that a question finds; none if there is no answer.
-find_nodes() { command kubectl ${context:+"--context=$context"} "$@" </dev/null || true; }
+# Print the nodes that a question finds; the status is that of kubectl.
+find_nodes() { command kubectl ${context:+"--context=$context"} "$@" </dev/null; }
 
 # Take off the annotations that this run has set, except from a node without its pods: an autoscaler would
 # remove it. One that was there before stays, as an earlier run may have drained the node.

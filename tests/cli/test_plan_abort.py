@@ -309,3 +309,37 @@ def test_a_step_that_only_uncordons_knows_who_has_cordoned_the_node(
 
     assert (0, [OTHERS] if names == [OTHERS] else []) == (status, files), text
     assert (0, files) == script.run(step="uncordon/gpu-1")[::2]
+
+
+WHO: Final = "*unschedulable=true*'--selector=!drawbridge.internal/cordoned'*"
+DRAINED: Final = "*unschedulable=true*--selector=[!!]*"
+"""The question for a node with the labels of one that was drained."""
+
+
+@pytest.mark.parametrize(
+    ("phase", "step", "names", "unanswered"),
+    [
+        ("switch", "", [OTHERS], WHO),
+        ("switch", "", ["gpu-0.cordoned", "gpu-0.own", "gpu-0.switched"], DRAINED),
+        ("rollback", "uncordon/gpu-1", [OTHERS], WHO),
+    ],
+    ids=["before it is cordoned", "drained by an earlier run", "before it is uncordoned"],
+)
+def test_a_cluster_that_does_not_say_who_has_cordoned_a_node_stops_the_script(
+    tmp_path: Path, phase: str, step: str, names: list[str], unanswered: str
+) -> None:
+    """No answer was taken for `nobody`, so a node of somebody else, or a half switched one, took pods again."""
+    script = SecondRun(tmp_path, phase, *names)
+    kubectl = tmp_path / "bin" / "kubectl"
+    text = kubectl.read_text()
+    fails = f"case \"$words\" in {unanswered}) echo 'cannot connect' >&2; exit 1 ;; esac\n"
+    kubectl.write_text(text.replace('words="$*"\n', f'words="$*"\n{fails}'))
+
+    status, told, files = script.run(step=step)
+
+    assert (1, sorted(names)) == (status, files), told
+    assert "cannot connect" in told
+    assert "see that the API server answers: it has not said who has cordoned gpu-" in told
+    assert f"then run again: {tmp_path}/plan/wave-1/{phase}.sh" in told
+    kubectl.write_text(text)
+    assert 0 == script.run(step=step)[0]
