@@ -19,10 +19,11 @@ from migration.assessment.capacity import (
     class_names,
     nics_of,
     untranslated_names,
+    usable_classes,
     without_devices,
 )
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.assessment.unserved import serve_fix, unserved_text
+from migration.assessment.unserved import LackingClasses, serve_fix, unserved_text
 from migration.cluster.node_devices import Source
 from migration.legacy.kept_names import NamesInUse
 
@@ -166,10 +167,15 @@ def check_uncounted(
     names_of: dict[tuple[str, str], list[str]] = {}
     uncounted = set(capacity.not_counted).difference(*capacity.keys_to_keep.values())
     nodes_of = _nodes_of_pods(cluster)
+    usable: frozenset[str] | None = None
     for workload in without_devices(cluster.workloads, uncounted, nodes_of, keys_on):
         name = workload.key.reference
-        message = f"{unserved_text(workload, 'pods')}; plan holds them and their nodes"
-        names_of.setdefault((message, serve_fix(workload, staying.get(name, ()))), []).append(name)
+        if usable is None:
+            usable = usable_classes(cluster.state.classes, cluster.state.cluster(Features()))
+        lacking = LackingClasses(class_names(workload) - usable)
+        message = f"{unserved_text(workload, lacking, 'pods')}; plan holds them and their nodes"
+        fix = serve_fix(workload, lacking, staying.get(name, ()))
+        names_of.setdefault((message, fix), []).append(name)
     for (message, fix), names in names_of.items():
         yield Blocker(code=NOT_PLACED, message=message, fix=fix, objects=tuple(names))
 

@@ -1,44 +1,77 @@
 """The words about workloads that no node would serve after their move, and the fixes. Pure."""
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from findings.text import join_names
 from kube.names import TRANSLATE_LABEL
-from migration.assessment.capacity import class_names
+from migration.assessment.capacity import class_names, nics_of
 from migration.assessment.outcomes import AssessedWorkload
 from migration.cluster.node_devices import GPU
+from translation.reading.arbiter import is_nic
 from translation.vocabularies.hami.keys import MEMORY_PERCENT, OWN_KEYS
 from translation.vocabularies.nvidia import is_replica_name, keep_setting
 
-_PUBLISH: Final = "have a driver publish devices of that class on nodes that these pods may use, "
-_SELECT: Final = "or give them another node selector"
+_KEEP: Final = "leave NICs with their device plugin by translation.keep of the settings"
+_PUBLISH: Final = "have a driver publish devices of {} on nodes that these pods may use"
+_SELECT: Final = "give them another node selector"
 WHOLE_CARD: Final = f"beside {GPU}, {MEMORY_PERCENT}: 100 is a whole card of HAMi's driver"
 _ANEW: Final = " (a Job has to be created anew with it, as its template cannot change)"
 _UNSERVED: Final = "{} run, and after their move no node would serve them: none that they may use would have devices of {}"
 
 
-def unserved_text(workload: AssessedWorkload, pods: str = "its pods") -> str:
+class LackingClasses(NamedTuple):
+    """The DeviceClasses of a workload's claims without devices on the nodes that its pods may use.
+
+    Attributes:
+        names: The classes; empty if each has some there, and yet no node serves a pod.
+        are_elsewhere: Other nodes have devices of each of them.
+    """
+
+    names: frozenset[str]
+    are_elsewhere: bool = False
+
+
+def unserved_text(
+    workload: AssessedWorkload, lacking: LackingClasses, pods: str = "its pods"
+) -> str:
     """Return the reason that a workload with running pods stays: after their move no node would serve them.
 
     Args:
         workload: The workload.
+        lacking: The classes that lack devices.
         pods: The words for its pods.
     """
-    return _UNSERVED.format(pods, ", ".join(sorted(class_names(workload))))
+    return _UNSERVED.format(pods, ", ".join(sorted(lacking.names or class_names(workload))))
 
 
-def serve_fix(workload: AssessedWorkload, staying: Collection[str] = ()) -> str:
-    """Return the fix for a workload that no node would serve after its move.
+def serve_fix(
+    workload: AssessedWorkload, lacking: LackingClasses, staying: Collection[str] = ()
+) -> str:
+    """Return the fix for a workload that no node would serve after its move, without ways that bring other devices.
 
     Args:
         workload: The workload.
+        lacking: The classes that lack devices.
         staying: The nodes of its pods that stay with their device plugin.
     """
     names = sorted(filter(is_replica_name, workload.keys))
-    is_whole = GPU in workload.keys and not set(OWN_KEYS).intersection(workload.keys)
-    share = f"let them request a share ({WHOLE_CARD}), " if is_whole else ""
-    serve = f"{_PUBLISH}{share}{_SELECT}"
+    claims = workload.result.claims if workload.result is not None else ()
+    classes = {entry for claim in claims for entry in claim.classes_by_key()}
+    all_names = class_names(workload)
+    lacking_names = lacking.names or all_names
+    gpus = {name for key, name in classes if key == GPU}
+    is_whole = not (gpus.isdisjoint(lacking_names) or set(OWN_KEYS).intersection(workload.keys))
+    # NICs that stay with their device plugin move the rest only where nothing else lacks devices.
+    others = {name for key, name in classes if not is_nic(key)}
+    is_rest_served = len(all_names) > 1 and lacking.names.isdisjoint(others)
+    ways = [
+        *([_KEEP] if is_rest_served and nics_of(workload) else []),
+        _PUBLISH.format("that class" if len(lacking_names) == 1 else "these classes"),
+        *([f"let them request a share ({WHOLE_CARD})"] if is_whole else []),
+        *([_SELECT] if lacking.are_elsewhere else []),
+    ]
+    serve = ", or ".join(filter(None, (", ".join(ways[:-1]), ways[-1])))
     if staying or not names:
         return stay_fix({workload.key.reference: staying}, serve, is_named=False)
     return f"{serve}; or leave it with its device plugin ({keep_setting(*names)} of the settings)"

@@ -8,8 +8,16 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from testing.documents import api_object, namespace, node
-from testing.migration import GPU, SHARE, daemon_set, hami_node, plugin_node, workload
+from testing.documents import api_object, class_of_driver, namespace, node
+from testing.migration import (
+    GPU,
+    SHARE,
+    daemon_set,
+    hami_node,
+    plugin_node,
+    resource_slice,
+    workload,
+)
 from testing.plan import call, document, held_objects, planned, waves
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
@@ -219,6 +227,53 @@ def test_a_pod_with_nics_that_no_driver_publishes_may_keep_them(
 
     fixes = {entry["object"]: entry["fix"] for entry in plan["held"]}
     assert ("translation.keep" in fixes.get("Deployment/team/train", "")) is bool(nics)
+
+
+@pytest.mark.parametrize(
+    ("key", "device_class"),
+    [
+        ("vpc.amazonaws.com/efa", "efa.networking.k8s.aws"),
+        ("rdma/hca_shared_devices_a", "dranet"),
+    ],
+)
+def test_the_fix_for_missing_nics_is_not_a_share_of_a_gpu(
+    tmp_path: Path, key: str, device_class: str
+) -> None:
+    """It named the class of the GPUs, too, a share of these, and another node selector, which bring no NICs."""
+    train = workload("train", {GPU: "1", key: "4"}, ["gpu-0"])
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+    for entry in nodes:
+        entry["status"]["allocatable"][key] = "4"
+    objects = [*nodes, namespace("team"), *train, daemon_set("nvidia-device-plugin")]
+
+    (own, *_) = planned(tmp_path, objects)["held"]
+
+    assert "Deployment/team/train" == own["object"]
+    assert own["reason"].endswith(f"none that they may use would have devices of {device_class}")
+    assert own["fix"] == (
+        "leave NICs with their device plugin by translation.keep of the settings, or have a driver publish devices of that "
+        "class on nodes that these pods may use; then plan again from a new snapshot"
+    )
+
+
+def test_the_fix_for_a_whole_device_does_not_leave_nics_that_are_published(tmp_path: Path) -> None:
+    """NICs that stay with their device plugin bring no GPU."""
+    objects = cluster({GPU: "1", "rdma/hca_shared_devices_a": "1"})
+    for entry in objects:
+        if entry["metadata"]["name"].startswith("hami-") and entry["kind"] == "Node":
+            entry["status"]["allocatable"]["rdma/hca_shared_devices_a"] = "4"
+    nics = [
+        class_of_driver("dra.net", "dranet"),
+        *(resource_slice(f"hami-{number}", "dra.net", ["a", "b"]) for number in range(3)),
+    ]
+
+    plan = planned(tmp_path, [*objects, *nics], "--wave-nodes", 5)
+
+    (own,) = (entry for entry in plan["held"] if entry["object"] == "Deployment/llm/rank")
+    assert own["reason"].endswith("none that they may use would have devices of gpu.nvidia.com")
+    assert "translation.keep" not in own["fix"]
+    assert "let them request a share" in own["fix"]
+    assert "or give them another node selector; then plan again" in own["fix"]
 
 
 def test_a_pod_that_waits_for_a_driver_without_devices_holds_nothing(tmp_path: Path) -> None:

@@ -12,16 +12,14 @@ from kube.manifests.source import SourceObject
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import GpuParts, fix_for_parts, sizes_text, times_text
 from migration.assessment.capacity import (
-    class_names,
     legacy_keys,
-    nics_of,
     without_devices,
 )
 from migration.assessment.claim_counts import ClaimShortage, describe_shortages
 from migration.assessment.doubled import DOUBLED, DOUBLED_FIX
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.unmoved import unmoved_text
-from migration.assessment.unserved import serve_fix, unserved_text
+from migration.assessment.unserved import LackingClasses, serve_fix, unserved_text
 from migration.cluster.equivalence import selected_labels
 from migration.cluster.evidence import Evidence, is_ready, mapping_at
 from migration.cluster.limit_ranges import LimitRangeFault
@@ -33,7 +31,6 @@ from migration.plan.stage.placement import Placer
 from migration.plan.stage.stage import PodKey, Stage
 
 _RUNS_UNSERVED: Final = "pods of {} run on it, and after their move no node would serve them"
-_KEEP: Final = "leave NICs with their device plugin by translation.keep of the settings, "
 _NOT_WHOLE: Final = "it cannot move as a whole, since {} cannot move; any other Deployments and StatefulSets of it move by themselves"
 _DESELECTED: Final = "its pods select nodes by {}, which the switch of a node changes, and then no node would take them"
 _RUNS_DESELECTED: Final = "pods of {} run on it, and select it by a label that its switch changes"
@@ -199,17 +196,18 @@ class Unmovable(NamedTuple):
     nodes: frozenset[str] | None = None
 
 
-def unserved_workload(workload: AssessedWorkload, staying: Collection[str]) -> Unmovable:
+def unserved_workload(
+    workload: AssessedWorkload, lacking: LackingClasses, staying: Collection[str]
+) -> Unmovable:
     """Return a workload with running pods that no node would serve after their move.
 
     Args:
         workload: The workload.
+        lacking: The classes of its claims that lack devices.
         staying: The nodes of its pods that stay with their device plugin.
     """
-    # Only what stays beside other claims moves the rest.
-    serve = f"{serve_fix(workload, staying)}; then plan again from a new snapshot"
-    fix = f"{_KEEP}{serve}" if len(class_names(workload)) > 1 and nics_of(workload) else serve
-    return Unmovable(workload, unserved_text(workload), _RUNS_UNSERVED, fix)
+    fix = f"{serve_fix(workload, lacking, staying)}; then plan again from a new snapshot"
+    return Unmovable(workload, unserved_text(workload, lacking), _RUNS_UNSERVED, fix)
 
 
 def deselected_workloads(

@@ -18,7 +18,9 @@ from kube.api.workloads import DAEMON_SET
 from kube.quantity import ZERO
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import build_pods
+from migration.assessment.capacity import class_names as workload_classes
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.unserved import LackingClasses
 from migration.cluster.volumes import on_reachable_nodes
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.parts import AwaitedNodes
@@ -167,6 +169,14 @@ class UsableNodes:
     def serving(self, workload: AssessedWorkload) -> frozenset[str]:
         """Return the nodes with devices for a workload that take its pods."""
         return self.with_devices(workload) & self.eligible(workload)
+
+    def lacking(self, workload: AssessedWorkload) -> LackingClasses:
+        """Return the DeviceClasses of a workload without devices on the nodes that take its pods."""
+        # Devices that several nodes reach have the empty name for theirs.
+        eligible = self.eligible(workload) | {""}
+        nodes = {name: self._placer.nodes_of_classes([name]) for name in workload_classes(workload)}
+        names = frozenset(name for name, own in nodes.items() if own.isdisjoint(eligible))
+        return LackingClasses(names, are_elsewhere=all(nodes[name] for name in names))
 
     def with_devices(self, workload: AssessedWorkload) -> frozenset[str]:
         """Return the nodes with devices for a workload: of the classes of its claims, and of a size that it requests.

@@ -276,10 +276,10 @@ class Planner:
         keys += [key for key, node in placement.nodes.items() if node in remaining]
         unserved = self._placer.unserved(stage, keys) if keys else frozenset[str]()
         unserved |= lacking_devices(self._cluster, self._placer, stage, self._live_nodes)
-        staying = staying_nodes(self._cluster)
+        own = staying_nodes(self._cluster)
         for workload in self._workloads:
             if (name := workload.key.reference) in unserved:
-                yield unserved_workload(workload, staying.get(name, ()))
+                yield unserved_workload(workload, self._usable.lacking(workload), own.get(name, ()))
         others = {
             entry.workload.key.reference: entry
             for entry in (
