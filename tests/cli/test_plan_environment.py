@@ -14,7 +14,7 @@ from cli.runbooks.kustomize import kustomize_files
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from kube.manifests.source import SourceObject
-from migration.plan.facts.node_autoscalers import autoscaler_notes
+from migration.plan.facts.node_autoscalers import autoscaler_notes, halt_notes
 from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan
 from testing.command import drawbridge
@@ -846,3 +846,22 @@ def test_waves_that_are_like_others_need_none_of_the_objects(
     assert 5 == len(notes)
     assert bool(labels) is bool(notes[0])
     assert _CountedObjects.rounds <= len(labels)
+
+
+def test_the_notes_on_a_halt_of_an_autoscaler_go_through_the_objects_once(tmp_path: Path) -> None:
+    """Each wave with a label of GPUs went through all objects, and read the labels of all nodes."""
+    label = {"k8s.amazonaws.com/accelerator": "h100"}
+    nodes = [plugin_node(f"gpu-{index}", 4, **label) for index in range(5)]
+    plan = msgspec.convert(planned(tmp_path, [*nodes, PLUGIN], "--wave-nodes", 1), Plan)
+    first = plan.waves[0]
+    _CountedObjects.rounds = 0
+    objects = _CountedObjects(SourceObject(document=own, source="t", line=1) for own in nodes)
+    _ = [*autoscaler_notes(plan, first, objects, NodesByUse())]
+    of_the_first = _CountedObjects.rounds
+
+    halts = halt_notes(plan.waves, objects)
+    notes = [[*autoscaler_notes(plan, wave, objects, NodesByUse(), halts)] for wave in plan.waves]
+
+    halting = ["after this wave" in "".join(own) for own in notes]
+    assert [False, False, False, True, False] == halting
+    assert 2 * of_the_first + 1 == _CountedObjects.rounds

@@ -25,7 +25,7 @@ from migration.plan.drivers.vendors import CHART_CLASSES, hami_notes, is_koordle
 from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.kueue import native_queue_notes, queue_notes, queued_workloads
 from migration.plan.facts.neighbours import exporter_notes
-from migration.plan.facts.node_autoscalers import autoscaler_notes
+from migration.plan.facts.node_autoscalers import autoscaler_notes, halt_notes
 from migration.plan.facts.repository_patches import (
     KUSTOMIZE,
     patch_file,
@@ -167,6 +167,7 @@ def with_environment(
     releases = read_helm_releases(objects, managed)
     plan = msgspec.structs.replace(plan, managed=managed, helm_releases=releases)
     labels, queued = _labels_of_namespaces(objects), queued_workloads(objects)
+    halts = halt_notes(plan.waves, objects)
     blind_objects = [source for source in objects if source.kind in CLAIM_BLIND_KINDS]
     waves = (
         msgspec.structs.replace(
@@ -177,7 +178,7 @@ def with_environment(
                 *(_mapping_notes(plan) if wave.wave == 1 else ()),
                 *((POLICY_CHANGES,) if wave.wave == 1 and needs_policy_changes(plan) else ()),
                 *_plugin_notes(wave, plan.plugin_label, plugins),
-                *environment_notes(plan, wave, objects, nodes_by_use),
+                *environment_notes(plan, wave, objects, nodes_by_use, halts),
                 *_quota_notes(wave, blind_objects, vocabularies),
                 *queue_notes(wave, queued, objects),
                 *(
@@ -248,7 +249,11 @@ def _plugin_notes(wave: Wave, plugin_label: str, plugins: DevicePlugins) -> Iter
 
 
 def environment_notes(
-    plan: Plan, wave: Wave, objects: Sequence[SourceObject], nodes_by_use: NodesByUse
+    plan: Plan,
+    wave: Wave,
+    objects: Sequence[SourceObject],
+    nodes_by_use: NodesByUse,
+    halts: Mapping[int, str],
 ) -> Iterator[str]:
     """Yield notes for a person on a wave's surroundings.
 
@@ -257,13 +262,14 @@ def environment_notes(
         wave: One of its waves.
         objects: The cluster's objects.
         nodes_by_use: The nodes by the pods that run there.
+        halts: The notes of `halt_notes`.
     """
     earlier = [entry for entry in plan.waves if entry.wave < wave.wave]
     yield from hami_notes(wave, earlier, nodes_by_use.hami)
     yield from _koordlet_notes(wave, objects)
     yield from selecting_notes(plan, wave, objects)
     yield from exporter_notes(wave, earlier, objects)
-    yield from autoscaler_notes(plan, wave, objects, nodes_by_use)
+    yield from autoscaler_notes(plan, wave, objects, nodes_by_use, halts)
     for reference, manager in plan.managed.items():
         kind = reference.partition("/")[0]
         is_of_wave = changes(plan, wave, reference)

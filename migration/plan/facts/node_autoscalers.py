@@ -69,14 +69,27 @@ def _is_of_release(statement: Statement, release: int | None) -> bool:
 
 
 def autoscaler_notes(
-    plan: Plan, wave: Wave, objects: Sequence[SourceObject], nodes_by_use: NodesByUse
+    plan: Plan,
+    wave: Wave,
+    objects: Sequence[SourceObject],
+    nodes_by_use: NodesByUse,
+    halts: Mapping[int, str] = {},
 ) -> Iterator[str]:
     """Yield notes on the autoscalers of a wave's nodes, and on the labels of their pools.
 
     Most waves are like one before them, and need none of the objects, of which a large cluster has many.
+
+    Args:
+        plan: The plan.
+        wave: One of its waves.
+        objects: The cluster's objects.
+        nodes_by_use: The nodes by the pods that run there.
+        halts: The notes of `halt_notes`.
     """
     yield from _statement_notes(plan, wave, objects, nodes_by_use)
     yield from _unready_notes(plan, wave, objects)
+    if wave.wave in halts:
+        yield halts[wave.wave]
     yield from _pool_notes(wave)
 
 
@@ -99,22 +112,27 @@ def _unready_notes(plan: Plan, wave: Wave, objects: Sequence[SourceObject]) -> I
         for statement in statements_about(Component.CLUSTER_AUTOSCALER, Topic.GPU_LABEL):
             if _is_of_release(statement, release):
                 yield statement_note(statement)
-    yield from _halt_notes(wave, earlier, objects)
 
 
-def _halt_notes(
-    wave: Wave, earlier: Sequence[Wave], objects: Iterable[SourceObject]
-) -> Iterator[str]:
-    """Yield a note for the first wave that leaves too many nodes unready by their label of GPUs."""
-    if not any(node.gpu_label for node in wave.nodes):
-        return
+def halt_notes(waves: Sequence[Wave], objects: Iterable[SourceObject]) -> dict[int, str]:
+    """Return number of a wave to a note, for waves that leave too many nodes unready by their label of GPUs, and not before.
+
+    Args:
+        waves: The waves of a plan, in order.
+        objects: The cluster's objects, which are read once for all waves.
+    """
+    if not any(node.gpu_label for wave in waves for node in wave.nodes):
+        return {}
     nodes = [source for source in objects if (source.api_version, source.kind) == ("v1", "Node")]
-    before = {source.name for source in nodes if unready_label(source.document)}
-    before |= {node.name for entry in earlier for node in entry.nodes if node.gpu_label}
-    after = before | {node.name for node in wave.nodes if node.gpu_label}
-    is_new = not earlier or not is_halted(len(before), len(nodes))
-    if is_new and len(after) > len(before) and is_halted(len(after), len(nodes)):
-        yield halt_text(len(after), len(nodes))
+    unready = {source.name for source in nodes if unready_label(source.document)}
+    notes: dict[int, str] = {}
+    for number, wave in enumerate(waves):
+        before = len(unready)
+        unready |= {node.name for node in wave.nodes if node.gpu_label}
+        is_new = number == 0 or not is_halted(before, len(nodes))
+        if is_new and len(unready) > before and is_halted(len(unready), len(nodes)):
+            notes[wave.wave] = halt_text(len(unready), len(nodes))
+    return notes
 
 
 def halt_text(unready: int, nodes: int) -> str:
