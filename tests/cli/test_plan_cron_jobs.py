@@ -432,3 +432,45 @@ def test_a_suspended_cron_workflow_is_resumed_by_a_person(tmp_path: Path) -> Non
     (entry,) = plan["stoppedWorkloads"]
     assert entry["reason"].startswith("it is suspended")
     assert {} == notes(plan)
+
+
+def run_of(name: str, node: str, limits: dict[str, str]) -> list[dict[str, Any]]:
+    """A Workflow of the CronWorkflow, and a pod of it that runs."""
+    cron = {"apiVersion": "argoproj.io/v1alpha1", "kind": "CronWorkflow", "name": "nightly"}
+    run = cron_workflow(limits)
+    run["kind"], run["metadata"]["name"] = "Workflow", name
+    run["metadata"]["ownerReferences"] = [{**cron, "controller": True}]
+    run["spec"] = run["spec"]["workflowSpec"]
+    owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": name}
+    container = {"name": "c", "image": "a", "resources": {"limits": dict(limits)}}
+    pod = api_object(
+        *("Pod", f"{name}-b", "team"),
+        ownerReferences=[{**owner, "controller": True}],
+        spec={"containers": [container], "nodeName": node, "restartPolicy": "Never"},
+        status={"phase": "Running"},
+    )
+    return [run, pod]
+
+
+@pytest.mark.parametrize("suspend", [False, True])
+@pytest.mark.parametrize("runs", [1, 2])
+def test_a_cron_workflow_with_runs_starts_more_on_its_schedule(
+    tmp_path: Path, runs: int, *, suspend: bool
+) -> None:
+    """Its run was named alone, so that nobody read of the next one."""
+    nodes = [plugin_node(f"gpu-{number}") for number in range(2)]
+    workflow = cron_workflow({GPU: "1"}, suspend=suspend)
+    own = [
+        entry
+        for number in range(runs)
+        for entry in run_of(f"nightly-{number}", f"gpu-{number}", {GPU: "1"})
+    ]
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), workflow, *own], "--wave-nodes", 1)
+
+    named = [
+        note for wave in plan["waves"] for note in wave["notes"] if "CronWorkflow/team/nigh" in note
+    ]
+    assert len(named) == (not suspend), plan["waves"]
+    text = "CronWorkflow/team/nightly starts pods with devices at 0 3 * * * Europe/Berlin: the switch.sh of each wave asks"
+    assert all(note.startswith(text) for note in named)

@@ -10,9 +10,11 @@ from answers.model.views import decode_view
 from findings.text import join_names, printable
 from kube.api.core import Pod
 from kube.api.workloads import pod_path, resolve_path
+from kube.manifests.source import SourceObject
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.evidence import list_at, mapping_at
+from migration.cluster.owners import OwnerKey, controller
 from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import node_of
 from migration.plan.facts.rollouts import starts_on_schedule
@@ -30,6 +32,8 @@ _RUNS: Final = {
     "CronWorkflow": (("workflowSpec",), "Workflow"),
 }
 """Kind to the path in its spec of the spec of a run, and to the kind of that."""
+_CRON_WORKFLOW: Final = "CronWorkflow"
+_ARGO: Final = "argoproj.io/"
 _NAMES: Final = 8
 """The most Jobs that a note names."""
 
@@ -49,11 +53,12 @@ def with_cron_jobs(
     *,
     work: Mapping[str, Iterable[PlannedWork]],
     taken_back: TakenBack,
+    objects: Iterable[SourceObject],
 ) -> Iterator[Wave]:
     """Yield the waves with notes on CronJobs that are not suspended, and on Jobs that go on, with devices on their nodes.
 
-    Their next pods may begin on nodes of a wave, before it and in it. A CronJob, or a CronWorkflow without a run, is named
-    on the first wave that it has to wait for, a Job on each where pods of it may run that are not there today.
+    Their next pods may begin on nodes of a wave, before it and in it. A CronJob or a CronWorkflow is named on the first wave
+    that it has to wait for, a Job on each where pods of it may run that are not there today.
 
     Args:
         waves: The waves, in order.
@@ -63,24 +68,35 @@ def with_cron_jobs(
             offer their keys, too.
         work: Node to the pods that lose something when they are evicted, as of today.
         taken_back: The systems that take back changes of workloads.
+        objects: The cluster's objects, with the CronWorkflows of runs.
     """
     notes: dict[int, list[str]] = {}
+    schedules = _read_schedules(groups, objects)
+    nodes_of_runs: dict[str, frozenset[str]] = {}
+    for reference, entry in schedules.items():
+        earlier = nodes_of_runs.get(entry.key.reference, frozenset())
+        nodes_of_runs[entry.key.reference] = earlier | _own_nodes(groups[reference])
+    named: set[str] = set()
     jobs_of_wave: dict[int, list[_Job]] = {}
     eligible = EligibleNodes(cluster)
     followed = {item.pod: item for items in work.values() for item in items if item.followed}
     for workload in cluster.workloads:
         group = groups.get(workload.key.reference)
-        schedule = _schedule(group) if group is not None else ""
+        scheduled = schedules.get(workload.key.reference)
+        schedule = _schedule(scheduled) if scheduled is not None else ""
         jobs = _jobs(workload, followed)
         if group is None or not (schedule or jobs):
             continue
         nodes = _next_nodes(workload, group, eligible, usable)
-        run_nodes = nodes | _own_nodes(group)
         for owner, pods in jobs.items():
             job = _Job(owner, fails=any(item.fails_job for item in pods))
             for number in _touching(workload, nodes.difference(item.node for item in pods), waves):
                 jobs_of_wave.setdefault(number, []).append(job)
-        if schedule and (numbers := _touching(workload, run_nodes, waves)):
+        if scheduled is None or not schedule or scheduled.key.reference in named:
+            continue
+        run_nodes = nodes | nodes_of_runs[scheduled.key.reference]
+        if numbers := _touching(workload, run_nodes, waves):
+            named.add(scheduled.key.reference)
             remaining = _remaining(run_nodes, waves, numbers[-1])
             is_served = workload.outcome is Outcome.NATIVE or any(
                 eligible.offers((key,), remaining) for key in workload.keys
@@ -89,9 +105,9 @@ def with_cron_jobs(
             if len(numbers) == len(waves):
                 which = "each wave"
             notes.setdefault(numbers[0], []).append(
-                f"{workload.key.reference} starts pods with devices at {schedule}: the switch.sh of {which} asks about runs on "
+                f"{scheduled.key.reference} starts pods with devices at {schedule}: the switch.sh of {which} asks about runs on "
                 "its nodes, or waits for their end (--job-timeout), and one that begins meanwhile "
-                f"{_course(group, numbers[-1], taken_back, is_served=is_served)}"
+                f"{_course(scheduled, numbers[-1], taken_back, is_served=is_served)}"
             )
     for wave in waves:
         job_notes = _job_notes(jobs_of_wave.get(wave.wave, ()))
@@ -232,15 +248,38 @@ def _course(group: Workload, last: int, taken_back: TakenBack, *, is_served: boo
     return "waits for a free device: it need not be suspended"
 
 
+def _read_schedules(
+    groups: Mapping[str, Workload], objects: Iterable[SourceObject]
+) -> dict[str, Workload]:
+    """Return workload to the one with its schedule: a CronJob or a CronWorkflow itself, or the CronWorkflow of a run.
+
+    The pods of a run are of its Workflow, which has templates of its own.
+    """
+    cron_workflows = {
+        (source.namespace or "default", source.name): source
+        for source in objects
+        if source.kind == _CRON_WORKFLOW and source.api_version.startswith(_ARGO)
+    }
+    schedules: dict[str, Workload] = {}
+    for reference, group in groups.items():
+        if group.key.kind == "CronJob" or starts_on_schedule(group):
+            schedules[reference] = group
+        owner = controller(group.custom) if group.custom is not None and group.pods else None
+        if owner is None or owner[0] != _CRON_WORKFLOW:
+            continue
+        source = cron_workflows.get((group.key.namespace, owner[1]))
+        if source is not None:
+            key = OwnerKey(kind=_CRON_WORKFLOW, namespace=group.key.namespace, name=owner[1])
+            schedules[reference] = replace(group, key=key, custom=source)
+    return schedules
+
+
 def _schedule(group: Workload) -> str:
     """Return the schedule of a CronJob, or a CronWorkflow, that is not suspended; empty for others."""
-    if group.key.kind == "CronJob":
-        is_scheduled = group.owner is not None and not group.is_suspended
-    else:
-        is_scheduled = starts_on_schedule(group)
-    if not is_scheduled:
-        return ""
     spec = _spec(group)
+    is_halted = group.custom is not None and spec.get("suspend") is True
+    if (group.owner, group.custom) == (None, None) or group.is_suspended or is_halted:
+        return ""
     schedules = (spec.get("schedule"), *list_at(spec, "schedules"))
     times = [entry for entry in schedules if isinstance(entry, str) and entry]
     zone = spec.get("timeZone") or spec.get("timezone")

@@ -276,6 +276,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
                             *(prepared.cluster, prepared.groups, searched.usable),
                             work=work,
                             taken_back=prepared.taken_back,
+                            objects=prepared.objects,
                         ),
                         *(opted_in, quotas, changed_quotas),
                     ),
