@@ -4,20 +4,27 @@ Neither aiohttp nor an event loop bounds connections, and TLS takes memory for e
 read. So they are accepted here, one by one, and only then given to aiohttp. Where all places are
 taken, an idle connection is evicted: first one that was never used for a valid request, of the client
 address that has most of these. A connection on which a request is answered keeps its place.
+
+A handshake takes milliseconds, so one begins in each turn of the event loop, and addresses take turns. Accepting
+takes less, so a client that opens thousands of connections does not fill the system's queue, in which all are equal.
 """
 
 import asyncio
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from enum import StrEnum
-from typing import Final
+from itertools import chain
+from typing import Any, Final
 
 from kube.logs import get_logger
+from process.fairness.turns import FairQueue
 
 BACKLOG: Final = 1024
+ACCEPTED_AT_ONCE: Final = 64
+"""Connections that are accepted in one turn of the event loop, beside the first: some milliseconds."""
 ACCEPT_RETRY_S: Final = 0.5
 """The time before the next attempt if the system returned no connection, such as without
 descriptors."""
@@ -150,6 +157,8 @@ class Connections:
         self._header_timeout_s = header_timeout_s
         self._count_closed = count_closed
         self._open: dict[asyncio.BaseProtocol | None, Connection] = {}
+        # By address: those before their handshake.
+        self._accepted: FairQueue[tuple[Connection, socket.socket]] = FairQueue()
         self._listener: socket.socket | None = None
         self._closing = asyncio.Event()
         self._closed = asyncio.Event()
@@ -200,12 +209,15 @@ class Connections:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._check_headers())
-                await self._until_closing(self._accept(self._listener, handlers, context, group))
+                group.create_task(self._begin_handshakes(context, group))
+                await self._until_closing(self._accept(self._listener, handlers))
                 self._listener.close()
                 self._closed.set()
         finally:
             self._listener.close()
             self._closed.set()
+            while (next_item := self._accepted.take()) is not None:
+                next_item[1][1].close()
 
     async def close(self) -> None:
         """Accept no further connection; open ones stay open."""
@@ -243,30 +255,45 @@ class Connections:
             task.cancel()
 
     async def _accept(
-        self,
-        listener: socket.socket,
-        handlers: Callable[[], asyncio.Protocol],
-        context: ssl.SSLContext | None,
-        group: asyncio.TaskGroup,
+        self, listener: socket.socket, handlers: Callable[[], asyncio.Protocol]
     ) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                stream, peer = await loop.sock_accept(listener)
+                first = await loop.sock_accept(listener)
             except ConnectionError:
                 continue  # The client has gone already.
             except OSError as fault:
                 log.warning("connection.accept_failed", error=str(fault))
                 await asyncio.sleep(ACCEPT_RETRY_S)
                 continue
-            address = str(peer[0])
-            if self._make_room(address, loop.time()):
-                connection = Connection(handlers(), stream, address, self._forget)
-                self._open[connection.handler] = connection
-                group.create_task(self._hand_shake(connection, stream, context))
-            else:
-                stream.close()
-                self._count_closed(CloseReason.REJECTED)
+            for stream, peer in chain((first,), _accept_waiting(listener)):
+                self._admit(stream, str(peer[0]), handlers)
+            await asyncio.sleep(0)
+
+    def _admit(
+        self, stream: socket.socket, address: str, handlers: Callable[[], asyncio.Protocol]
+    ) -> None:
+        """Queue a connection for its handshake, or close it if there is no place."""
+        if self._make_room(address, asyncio.get_running_loop().time()):
+            connection = Connection(handlers(), stream, address, self._forget)
+            self._open[connection.handler] = connection
+            self._accepted.put(address, (connection, stream))
+        else:
+            stream.close()
+            self._count_closed(CloseReason.REJECTED)
+
+    async def _begin_handshakes(
+        self, context: ssl.SSLContext | None, group: asyncio.TaskGroup
+    ) -> None:
+        """Begin one handshake in each turn of the event loop; addresses take turns."""
+        while True:
+            _, (connection, stream) = await self._accepted.get()
+            if connection.handler not in self._open:
+                stream.close()  # Its place was needed.
+                continue
+            group.create_task(self._hand_shake(connection, stream, context))
+            await asyncio.sleep(0)
 
     def _make_room(self, address: str, now: float) -> bool:
         """Close a connection if a new one of a client needs its place; return True if the new one may stay."""
@@ -345,3 +372,12 @@ class Connections:
 
     def _forget(self, connection: Connection) -> None:
         self._open.pop(connection.handler, None)
+
+
+def _accept_waiting(listener: socket.socket) -> Iterator[tuple[socket.socket, Any]]:
+    """Accept some of the connections that wait already; yield each with its address."""
+    with suppress(OSError):  # None waits, or the next attempt fails in the same way.
+        for _ in range(ACCEPTED_AT_ONCE):
+            stream, peer = listener.accept()
+            stream.settimeout(0)
+            yield stream, peer

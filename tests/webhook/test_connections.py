@@ -1,10 +1,12 @@
 """Connections by real sockets: their number, and the time to begin a request."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -201,6 +203,35 @@ async def test_who_opens_connections_without_end_makes_room_for_others() -> None
 
         assert await is_over(flood[0])
         assert server.closed("evicted") == 1
+
+
+class Made(asyncio.Protocol):
+    """Notes the address of its client once its handshake is over."""
+
+    def __init__(self, addresses: list[str]) -> None:
+        self._addresses = addresses
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._addresses.append(transport.get_extra_info("peername")[0])
+
+
+@pytest.mark.parametrize("share", [500, 3])
+async def test_connections_wait_behind_few_of_another_address(share: int) -> None:
+    """One address had hundreds of costly handshakes before those of others, also beyond its share."""
+    served = connections.Connections(600, max_unused_per_address=share, header_timeout_s=10.0)
+    await served.listen("127.0.0.1", 0)
+    addresses: list[str] = []
+    clients = [
+        socket.create_connection(("127.0.0.1", served.port), source_address=(address, 0))
+        for address in (*["127.0.0.2"] * 50, "127.0.0.1")
+    ]
+    async with running(partial(served.run, partial(Made, addresses))):
+        await until(lambda: "127.0.0.1" in addresses)
+        for client in clients:
+            client.close()
+        await served.close()
+        await until(lambda: len(served) == 0)
+    assert addresses.index("127.0.0.1") <= 2
 
 
 # --- bodies ---------------------------------------------------------------------------------------
