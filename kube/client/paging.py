@@ -15,10 +15,16 @@ from kube.client.responses import Listing, Page, decode_response
 MAX_BYTES: Final = 16 * 2**20
 """The largest page of more than one object; that of one is as large as it is."""
 _FEWER: Final = 16
+_MOST_GROWTH: Final = 128
+_LEAST_GROWTH: Final = 2
 
 
 class Paging:
-    """The requests for the pages of a list: of as many objects as wanted, or as fill half of a page."""
+    """The requests for the pages of a list: of as many objects as wanted, or as fill half of a page.
+
+    After each page that was too large, pages grow more slowly. If large and small objects come by turns, each small one
+    would otherwise be followed by a page that is too large, for which the API server gathers hundreds of objects.
+    """
 
     def __init__(self, most: int, label_selector: str = "", field_selector: str = "") -> None:
         """Begin before the first page.
@@ -29,6 +35,7 @@ class Paging:
             field_selector: A field selector in the API's syntax.
         """
         self._most = self._limit = most
+        self._growth = _MOST_GROWTH
         self._selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._token = ""
         self.is_over = False
@@ -54,11 +61,12 @@ class Paging:
         """
         if body is None:
             self._limit = max(1, self._limit // _FEWER)
+            self._growth = max(_LEAST_GROWTH, self._growth // 2)
             return None
         page = decode_response(body, Page)
         items, metadata = page.items or (), page.metadata
         per_page = max(1, len(items)) * MAX_BYTES // (2 * len(body))
-        self._limit = max(1, min(self._most, per_page))
+        self._limit = max(1, min(self._most, per_page, self._limit * self._growth))
         self._token = metadata.continue_
         self.is_over = not self._token
         return Listing(items=items, resource_version=metadata.resource_version)

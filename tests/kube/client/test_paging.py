@@ -3,6 +3,7 @@
 import pytest
 
 from kube.api.urls import PODS
+from kube.client import paging
 from kube.client.client import PAGE_SIZE
 from kube.client.paging import MAX_BYTES
 from kube.runtime.stores import read_identity
@@ -37,3 +38,19 @@ async def test_a_page_has_as_many_objects_as_memory_allows(
     assert all(len(page) == 1 or sum(map(len, page)) <= MAX_BYTES for page in pages)
     assert max(map(len, pages)) <= PAGE_SIZE
     assert len(server.calls) <= most_calls
+
+
+async def test_large_and_small_objects_by_turns_need_few_pages_that_are_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There were two for each small object; the API server gathered 500 objects and 31 for them."""
+    monkeypatch.setattr(paging, "MAX_BYTES", 16 * 1024)
+    async with FakeApiServer() as server, server.client(timeout_s=30.0) as client:
+        for number in range(80):
+            spec = {"containers": [{"name": "c", "image": "x" * (number % 2 * 9 * 1024)}]}
+            server.put(PODS, api_object("Pod", f"p{number:04}", "default", spec=spec))
+
+        pages = [page.items async for page in client.pages(PODS)]
+
+    assert 80 == sum(map(len, pages))
+    assert len(server.calls) - len(pages) <= 8
