@@ -61,6 +61,8 @@ _STORAGE: Final = ("name", "emptyDir", "persistentVolumeClaim")
 """The fields of a volume that tell what a pod leaves on its node."""
 KUBELET_DIRECTORIES: Final = ("/plugins_registry", "/kubelet")
 """Ends of the directories of the kubelet that DRA drivers mount to register, wherever a distribution has them."""
+PLUGIN_DIRECTORIES: Final = ("/device-plugins", "/kubelet")
+"""Ends of the directories of the kubelet that device plugins mount to register."""
 _PERSISTENT: Final = frozenset(
     {"claimRef", "local", "hostPath", "nodeAffinity", "volumeName", "storageClassName"}
 )
@@ -371,8 +373,9 @@ def _volume(volume: Mapping[str, Any]) -> Mapping[str, Any]:
         if field in own:
             kept_fields[field] = _texts(own[field], texts)
     path = str(own.get("hostPath", {}).get("path", ""))
-    if path.rstrip("/").endswith(KUBELET_DIRECTORIES):
-        kept_fields["hostPath"] = {"path": path}  # By it a plan knows a DRA driver.
+    if path.rstrip("/").endswith((*KUBELET_DIRECTORIES, *PLUGIN_DIRECTORIES)):
+        # By it a plan knows a DRA driver, and a device plugin.
+        kept_fields["hostPath"] = {"path": path}
     return kept_fields
 
 

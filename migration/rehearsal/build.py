@@ -16,6 +16,7 @@ from migration.assessment.assumed import ASSUMED
 from migration.assessment.outcomes import group_with_devices
 from migration.cluster.evidence import mapping_at, read_evidence
 from migration.legacy.plugin_vendors import NVIDIA
+from migration.plan.facts.plugin_evidence import OF_ADMINISTRATORS
 from migration.plan.model.plan import Plan, PlannedNode, Wave
 from migration.rehearsal.documents import (
     node,
@@ -134,10 +135,16 @@ def _objects(
         entry["metadata"]["namespace"] for entry in created if "namespace" in entry["metadata"]
     }
     namespaces = {entry.name: entry.document for entry in objects if entry.kind == "Namespace"}
+    with_plugins = {plugin.namespace for plugin in plan.plugins}.difference(_SYSTEM)
     for name in sorted(used | namespaces.keys()):
         document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         if name not in _SYSTEM or name in namespaces:
-            yield _namespace(namespaces.get(name, document))
+            created_namespace = _namespace(namespaces.get(name, document))
+            if name in with_plugins:
+                # Pods have no directories of their node here, by which preflight.sh would know a plugin.
+                own = created_namespace["metadata"].get("labels", {})
+                created_namespace["metadata"]["labels"] = {**own, **OF_ADMINISTRATORS}
+            yield created_namespace
     yield from created
 
 

@@ -194,6 +194,15 @@ def test_containers_and_volumes_of_every_pod_keep_the_same() -> None:
     assert want == kept == redact(pod)["spec"]
 
 
+def test_the_directory_of_device_plugins_stays() -> None:
+    """By it a plan takes a DaemonSet for a device plugin."""
+    path = "/var/lib/kubelet/device-plugins"
+    spec = {"containers": [], "volumes": [{"name": "a", "hostPath": {"path": path, "type": ""}}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
+
+    assert [{"name": "a", "hostPath": {"path": path}}] == redact(pod)["spec"]["volumes"]
+
+
 def with_more(value: Any) -> Any:
     """Return a document with a secret in each object but those of labels and amounts."""
     if isinstance(value, list):

@@ -65,6 +65,30 @@ def test_objects_in_a_namespace_that_the_snapshot_lacks_have_it(tmp_path: Path) 
     assert "koordinator-system" in names(rehearsal, "Namespace")
 
 
+# --- device plugins -------------------------------------------------------------------------------
+
+
+def test_the_namespace_of_a_device_plugin_is_of_administrators(tmp_path: Path) -> None:
+    """Its pods have no directory of their node in a rehearsal, so preflight.sh would not take it for a plugin."""
+    plugin = daemon_set("nvidia-device-plugin")
+    plugin["metadata"]["namespace"] = "gpus"
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nvidia-device-plugin"}
+    directory = {"name": "p", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
+    pod = api_object(
+        *("Pod", "nvidia-device-plugin-x", "gpus"),
+        ownerReferences=[{**owner, "controller": True}],
+        spec={"containers": [{"name": "c"}], "nodeName": "g0", "volumes": [directory]},
+    )
+
+    rehearsal = rehearsal_of(written(tmp_path, [plugin_node("g0"), plugin, pod]), tmp_path / "plan")
+
+    assert {"kube-system": None, "gpus": {"pod-security.kubernetes.io/enforce": "privileged"}} == {
+        entry["metadata"]["name"]: entry["metadata"].get("labels") or None
+        for entry in rehearsal.objects
+        if entry["kind"] == "Namespace" and entry["metadata"]["name"] != "team"
+    }
+
+
 # --- local volumes --------------------------------------------------------------------------------
 
 

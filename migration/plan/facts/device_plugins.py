@@ -33,6 +33,12 @@ from migration.legacy.plugin_vendors import (
 )
 from migration.plan.drivers.driver_daemon_sets import registers_driver
 from migration.plan.drivers.vendors import OPERATOR_PREFIX, is_managed
+from migration.plan.facts.plugin_evidence import (
+    EVIDENCE_FIX,
+    NO_EVIDENCE,
+    PluginEvidence,
+    daemon_set_of,
+)
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import Held, PlannedNode, is_name
 from translation.reading.arbiter import VOCABULARIES
@@ -69,23 +75,27 @@ class DevicePlugins:
         self._plugins: list[SourceObject] = []
         self._others: list[SourceObject] = []
         self._nodes: dict[str, Node] = {}
+        self._lookalikes: list[SourceObject] = []
+        objects = tuple(objects)
+        evidence = PluginEvidence(objects)
         hosts: dict[tuple[str, str], set[str]] = {}
         for source in objects:
             if source.kind == DAEMON_SET and is_plugin(source):
-                self._plugins.append(source)
+                is_one = evidence.supports(source)
+                (self._plugins if is_one else self._lookalikes).append(source)
             elif source.kind == DAEMON_SET and _may_be_plugin(source):
                 self._others.append(source)
             elif (source.api_version, source.kind) == ("v1", "Node"):
                 node = node_for_daemon_sets(source.document)
                 if node is not None:
                     self._nodes[source.name] = node
-            elif source.kind == "Pod" and (owner := _daemon_set_of(source.document)):
+            elif source.kind == "Pod" and (owner := daemon_set_of(source.document)):
                 host = mapping_at(source.document, "spec").get("nodeName")
                 hosts.setdefault((_place(source), owner), set()).add(str(host))
         self._hosts: Mapping[tuple[str, str], Collection[str]] = hosts
         self._templates = {
             (_place(source), source.name): pod_template(source)
-            for source in (*self._plugins, *self._others)
+            for source in (*self._plugins, *self._lookalikes, *self._others)
         }
 
     def of_node(self, name: str) -> list[SourceObject]:
@@ -142,7 +152,7 @@ class DevicePlugins:
             if not plugins:
                 return ""
         if not plugins:
-            return f"{self._absence(vendor, resource)}, so the plugin may be part of the node's image or managed by the cloud, and would stay beside the DRA driver: {_FIX}"
+            return f"{self._absence(vendor, resource, node)}, so the plugin may be part of the node's image or managed by the cloud, and would stay beside the DRA driver: {_FIX}"
         for source in plugins:
             if managed := _of_cloud(source):
                 return managed
@@ -169,21 +179,34 @@ class DevicePlugins:
             return False
         return is_eligible(template, with_labels(node, planned.labels))
 
-    def _absence(self, vendor: PluginVendor, resource: str) -> str:
-        plugins = [source for source in self._plugins if _driver_of(source) == vendor.driver]
+    def _absence(self, vendor: PluginVendor, resource: str, node: PlannedNode) -> str:
         of_vendor = "" if vendor.driver == NVIDIA else f" for {resource}"
-        if not plugins:
+        lookalikes = [source for source in self._lookalikes if _driver_of(source) == vendor.driver]
+        if names := [_name(source) for source in lookalikes if self._comes_to(source, node.name)]:
+            return f"no DaemonSet of a device plugin{of_vendor} is known to come to this node ({_not_taken(names)})"
+        plugins = [source for source in self._plugins if _driver_of(source) == vendor.driver]
+        if not plugins and not lookalikes:
             return f"no DaemonSet of a device plugin{of_vendor} is in the cluster"
-        names = join_names(sorted(f"{_place(source)}/{source.name}" for source in plugins))
-        return f"no DaemonSet of a device plugin{of_vendor} comes to this node ({names} runs elsewhere, by its selector, affinity and tolerations)"
+        names = sorted(map(_name, (*plugins, *lookalikes)))
+        return (
+            f"no DaemonSet of a device plugin{of_vendor} comes to this node ({join_names(names)} runs elsewhere, by its selector, "
+            "affinity and tolerations)"
+        )
+
+    def lookalike_notes(self, nodes: Iterable[PlannedNode]) -> Iterator[str]:
+        """Yield a note on the DaemonSets that only look like device plugins of some nodes.
+
+        Args:
+            nodes: The nodes of a plan.
+        """
+        drivers = {driver for node in nodes for driver in _vendor_drivers(node)} - {""}
+        names = [_name(source) for source in self._lookalikes if _driver_of(source) in drivers]
+        if names:
+            yield f"DaemonSet {_not_taken(names)}, as far as is seen, so no script changes it: {EVIDENCE_FIX}"
 
     def _unknown(self, node: PlannedNode, resource: str) -> str:
         """Explain that nobody knows the DaemonSet that offers a resource name."""
-        names = [
-            f"{_place(source)}/{source.name}"
-            for source in self._others
-            if self._comes_to(source, node.name)
-        ]
+        names = [_name(source) for source in self._others if self._comes_to(source, node.name)]
         candidates = f" ({join_names(sorted(names))} may be it)" if names else ""
         return (
             f"the device plugin that offers {resource} is not known{candidates}, so nothing keeps it away, and it would stay "
@@ -256,7 +279,16 @@ def _of_cloud(source: SourceObject) -> str:
 
 
 def _describe(source: SourceObject) -> str:
-    return f"DaemonSet {_place(source)}/{source.name}"
+    return f"DaemonSet {_name(source)}"
+
+
+def _name(source: SourceObject) -> str:
+    return f"{_place(source)}/{source.name}"
+
+
+def _not_taken(names: Collection[str]) -> str:
+    """Explain that DaemonSets, given as `namespace/name`, only look like device plugins."""
+    return f"{join_names(sorted(names))} is not taken for a device plugin, because {NO_EVIDENCE}"
 
 
 def _driver_of(source: SourceObject) -> str:
@@ -276,12 +308,6 @@ def _may_be_plugin(source: SourceObject) -> bool:
 
 def _place(source: SourceObject) -> str:
     return source.namespace or "default"
-
-
-def _daemon_set_of(pod: Mapping[str, Any]) -> str:
-    """Return the name of the DaemonSet that has created a pod; empty for other pods."""
-    owners = map(mapping_at, list_at(pod, "metadata", "ownerReferences"))
-    return next((str(owner.get("name")) for owner in owners if owner.get("kind") == DAEMON_SET), "")
 
 
 def pod_template(source: SourceObject) -> Pod | None:

@@ -168,6 +168,7 @@ def with_environment(
     plan = msgspec.structs.replace(plan, managed=managed, helm_releases=releases)
     labels, queued = _labels_of_namespaces(objects), queued_workloads(objects)
     halts = halt_notes(plan.waves, objects)
+    nodes = [node for wave in plan.waves for node in wave.nodes]
     blind_objects = [source for source in objects if source.kind in CLAIM_BLIND_KINDS]
     waves = (
         msgspec.structs.replace(
@@ -178,6 +179,7 @@ def with_environment(
                 *(_mapping_notes(plan) if wave.wave == 1 else ()),
                 *((POLICY_CHANGES,) if wave.wave == 1 and needs_policy_changes(plan) else ()),
                 *_plugin_notes(wave, plan.plugin_label, plugins),
+                *(plugins.lookalike_notes(nodes) if wave.wave == 1 else ()),
                 *environment_notes(plan, wave, objects, nodes_by_use, halts),
                 *_quota_notes(wave, blind_objects, vocabularies),
                 *queue_notes(wave, queued, objects),
