@@ -9,6 +9,10 @@ from migration.cluster.owners import OwnerKey, chain_of_owners, controller, owne
 
 _KIND: Final = "HorizontalPodAutoscaler"
 _GROUP: Final = "autoscaling/"
+_FROM_ZERO: Final = "ScaledObject/"
+"""The beginning of the owners that scale a workload without pods to one, where an autoscaler leaves it alone.
+
+Source: kedacore/keda pkg/scaling/executor/scale_scaledobjects.go (scaleFromZeroOrIdle)."""
 
 
 class Autoscaler(NamedTuple):
@@ -29,6 +33,11 @@ class Autoscaler(NamedTuple):
     def place(self) -> str:
         """Return the place to change its bounds, as ` in` an owner; empty if that is itself."""
         return f" in {self.owner}, which sets it" if self.owner else ""
+
+    @property
+    def scales_from_zero(self) -> bool:
+        """Return True if its owner, a ScaledObject of KEDA, starts the first pod of a workload without any."""
+        return self.owner.startswith(_FROM_ZERO)
 
 
 def find_autoscalers(

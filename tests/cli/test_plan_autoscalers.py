@@ -80,6 +80,26 @@ def test_the_bounds_that_a_controller_sets_are_changed_in_its_object(tmp_path: P
         assert f"set maxReplicas to 16 {place}" in note
 
 
+@pytest.mark.parametrize("is_of_keda", [True, False], ids=["of KEDA", "of nobody"])
+def test_keda_scales_a_workload_without_pods(tmp_path: Path, *, is_of_keda: bool) -> None:
+    """It starts the first pod itself, and no note had those that come in a wave."""
+    (idle,) = workload("idle", GPU, [])
+    idle["spec"]["replicas"] = 0
+    own = scaler(24, "idle")
+    owner = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "idle"}
+    if is_of_keda:
+        own["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+
+    notes = scaling_notes(tmp_path, [*cluster(own), idle])
+
+    assert is_of_keda is bool(notes)
+    for note in notes.values():
+        assert note.startswith(f"{SCALER} may add 24 pods to Deployment/team/idle (maxReplicas 24)")
+        assert (
+            "devices for 14 of them, 22 today; set maxReplicas to 14 in ScaledObject/team" in note
+        )
+
+
 def test_two_autoscalers_are_counted_by_themselves(tmp_path: Path) -> None:
     """Each note had the same free devices, and nothing said so."""
     other = scaler(17, "api")

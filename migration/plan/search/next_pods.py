@@ -205,7 +205,8 @@ class AddedPods(NamedTuple):
         added = count_text(more, "pod")
         values = (self.autoscaler.reference, added, self.workload, self.autoscaler.most)
         place = f"{self.autoscaler.place}," if self.autoscaler.place else ""
-        return _ADDED.format(*values, number, today, self.running + number, place)
+        # No autoscaler has a maximum of none.
+        return _ADDED.format(*values, number, today, max(self.running + number, 1), place)
 
 
 def find_added_pods(
@@ -217,7 +218,8 @@ def find_added_pods(
 ) -> tuple[AddedPods, ...]:
     """Return the pods that autoscalers may add, and that there are devices for before the first wave.
 
-    An autoscaler leaves a workload without pods alone. Of many the first are looked at, by name.
+    An autoscaler leaves a workload without pods alone, unless KEDA starts the first one. Of many the first are looked at, by
+    name.
 
     Args:
         placer: Places the pods.
@@ -231,7 +233,9 @@ def find_added_pods(
         reference = workload.key.reference
         autoscaler = autoscalers.get(reference)
         is_counted = workload.result is not None and reference not in placer.not_counted
-        if autoscaler is None or not is_counted or not workload.pods or len(added) == _SHAPES:
+        if autoscaler is None or not is_counted or len(added) == _SHAPES:
+            continue
+        if not (workload.pods or autoscaler.scales_from_zero):
             continue
         number = min(autoscaler.most - workload.pods, _MOST_ADDED)
         for entry in _next_pods(placer, workload) if number > 0 else ():
