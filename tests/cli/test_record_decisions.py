@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +19,7 @@ from answers.recording.lines import (
     encode_entry,
     encode_header,
 )
+from cli.verbs.record.decisions import DecisionFollower
 from testing.command import drawbridge
 from testing.fake_api_server import FakeApiServer, until
 from testing.kubeconfig import kubeconfig_of
@@ -67,7 +70,7 @@ async def test_decisions_are_recorded_and_made_again(
     result = await recorded(tmp_path, monkeypatch, "day.json.gz", pods=4)
 
     assert result.exit_code == 0, result.output
-    # Devices are chosen when the next pod comes.
+    # Devices are chosen once the scheduler says that it reserved a node, which is when the next pod comes.
     assert "7 decisions of the bridge\n" in result.stderr
     call = ("replay", "--snapshot", tmp_path / "day.json.gz", "--strategy", "stock")
     text = drawbridge(*call).stdout
@@ -77,6 +80,28 @@ async def test_decisions_are_recorded_and_made_again(
     ) in text
     decisions = json.loads(drawbridge(*call, "-o", "json").stdout)["decisions"]
     assert (decisions["sameAnswers"], decisions["samePlacements"]) == (4, 3)
+
+
+async def test_a_reading_at_the_end_beside_another_one_reads_no_decision_twice(
+    tmp_path: Path,
+) -> None:
+    views: list[Mapping[str, msgspec.Raw]] = []
+    async with FakeApiServer() as server:
+        publish(server, "node-a", "node-b", "node-c")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = FakeScheduler(sidecar.socket)
+            await scheduler.hello()
+            follower = DecisionFollower(str(sidecar.socket), views.append)
+            await asyncio.gather(follower.read(), follower.read())
+            await place(server, sidecar, scheduler, 2)
+            await asyncio.gather(follower.read(), follower.read())
+
+    entries = [msgspec.json.decode(view["entries"], type=list[dict[str, Any]]) for view in views]
+    numbers = [entry["number"] for part in entries for entry in part]
+    kinds = [entry["entry"]["type"] for part in entries for entry in part]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert kinds.count("beginning") == 1
+    assert follower.decisions == kinds.count("decided") + kinds.count("placed") == 3
 
 
 async def test_a_decision_that_comes_out_otherwise_is_named(

@@ -63,6 +63,7 @@ class DecisionFollower:
         self._socket = socket
         self._write = write
         self._instance, self._number = "", 0
+        self._turn = asyncio.Lock()
 
     async def run(self, is_ready: Callable[[], bool]) -> None:
         """Read the log now and then; a sidecar without an answer is asked again later.
@@ -76,15 +77,20 @@ class DecisionFollower:
             await asyncio.sleep(PERIOD_S)
 
     async def read(self) -> None:
-        """Read all that is in the log, if the sidecar answers."""
-        connector = aiohttp.UnixConnector(path=self._socket)
+        """Read all that is in the log, if the sidecar answers.
+
+        Readings are made in turn: two of them from one number would have the same entries, and two
+        first ones would have the log begin anew.
+        """
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        try:
-            async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-                while await self._read_part(session):
-                    pass
-        except (aiohttp.ClientError, OSError, TimeoutError):
-            return
+        async with self._turn:
+            connector = aiohttp.UnixConnector(path=self._socket)
+            try:
+                async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+                    while await self._read_part(session):
+                        pass
+            except (aiohttp.ClientError, OSError, TimeoutError):
+                return
 
     async def _read_part(self, session: aiohttp.ClientSession) -> bool:
         """Read a part of the log, and return True if there is more."""
