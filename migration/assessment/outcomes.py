@@ -18,7 +18,7 @@ from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
 from migration.cluster.device_pods import (
-    has_other_scheduler,
+    has_foreign_scheduler,
     leaves_scheduler,
     left_schedulers,
     pod_of,
@@ -178,7 +178,7 @@ def assess_workload(
         and mapped_resources is not None
         and _is_native_once_mapped(legacy, snapshot, options)
         and all(map(mappable_names.has, sorted(legacy.keys())))
-        and not has_other_scheduler(workload.pods, snapshot.bridge_scheduler, options)
+        and not has_foreign_scheduler(workload.pods, snapshot.bridge_scheduler)
     )
     if is_whole:
         source_object = _opted_in(source_object)

@@ -14,6 +14,7 @@ from kube.manifests.source import SourceObject
 from migration.cluster.stopped import NextPods, next_pods
 from migration.cluster.workloads import Workload
 from migration.settings_import.legacy_settings import KOORDINATOR_SCHEDULER
+from translation.cluster.native_allocation import makes_claims_of_names
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.model.intents import Vocabulary
 from translation.reading.arbiter import requests_devices
@@ -106,6 +107,19 @@ def has_other_scheduler(
     return any(
         isinstance(name, str) and options.scheduler_for(name, bridge_scheduler) != name
         for name in names
+    )
+
+
+def has_foreign_scheduler(pods: Iterable[SourceObject], bridge_scheduler: str) -> bool:
+    """Return True if live pods have a scheduler that makes no claims of names that classes map, be it by a webhook.
+
+    Args:
+        bridge_scheduler: schedulerName of the bridge.
+    """
+    views = (pod_of(source) for source in pods)
+    return any(
+        view is not None and not makes_claims_of_names(view.spec.scheduler_name, bridge_scheduler)
+        for view in views
     )
 
 

@@ -156,7 +156,8 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
 
     adopt_schedulers: Mapping[str, str] = {}
     """Foreign schedulerName to the scheduler that gets its translated pods; the same name keeps
-    them there. Empty: whether a foreign scheduler understands claims is not ours to guess."""
+    them there. Empty: whether a foreign scheduler understands claims is not ours to guess.
+    Pods that a scheduler keeps get claims also where a DeviceClass maps their keys, since only kube-scheduler serves such names."""
 
     native: NativePolicy = NativePolicy.EXACT
     """`exact`, `mapped` or `translate`: the pods that stay as they are where a DeviceClass maps their

@@ -10,7 +10,7 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from testing.documents import namespace
+from testing.documents import class_of_driver, namespace
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import call, document, planned, script
 
@@ -72,6 +72,30 @@ def test_a_scheduler_that_keeps_its_pods_is_not_left(tmp_path: Path) -> None:
 
     assert "no longer apply" not in (tmp_path / "plan" / "plan.yaml").read_text()
     assert "no longer apply" not in assessed(tmp_path, cluster(), *options)
+
+
+@pytest.mark.parametrize("carrier", ["template", "webhook"])
+def test_whole_gpus_that_stay_with_another_scheduler_become_claims(
+    tmp_path: Path, carrier: str
+) -> None:
+    """They were native, and a plan counted on switched nodes, where KAI up to 0.16 places no pod with their name."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(ADOPTED)
+    objects = [*cluster(), class_of_driver("gpu.nvidia.com", extendedResourceName=GPU)]
+    if carrier == "webhook":
+        del objects[4]["spec"]["template"]["spec"]["schedulerName"]
+
+    (entry,) = json.loads(assessed(tmp_path, objects, "-o", "json", "--settings", settings))[
+        "workloads"
+    ]
+    plan = planned(tmp_path, objects, "--settings", settings)
+
+    assert "translated" == entry["outcome"]
+    opted_in = [wave["namespaces"] for wave in plan["waves"] if wave["namespaces"]]
+    assert [["team"]] == opted_in
+    assert {"translated"} == {
+        entry["outcome"] for wave in plan["waves"] for entry in wave["workloads"]
+    }
 
 
 def test_the_scheduler_of_shares_is_left_with_these(tmp_path: Path) -> None:

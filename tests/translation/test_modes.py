@@ -153,7 +153,6 @@ def test_the_label_beats_a_foreign_scheduler(name: str, scheduler: str, mode: Mo
     [
         ("", {}, True),
         ("default-scheduler", {}, True),
-        ("volcano", {"volcano": "volcano"}, True),
         ("hami-scheduler", {}, False),
         ("hami-scheduler", {"hami-scheduler": "default-scheduler"}, False),
     ],
@@ -171,6 +170,24 @@ def test_a_mapped_pod_that_has_to_leave_its_scheduler_is_translated(
 
     assert is_native is isinstance(outcome, Untouched)
     assert not isinstance(outcome, Translated) or outcome.scheduler_name == "default-scheduler"
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "adopted"),
+    [("volcano", {"volcano": "volcano"}), ("mine", {"volcano": "mine"})],
+    ids=["kept", "gets the pods of another"],
+)
+def test_a_mapped_pod_of_another_scheduler_that_the_settings_keep_is_translated(
+    scheduler: str, adopted: dict[str, str]
+) -> None:
+    """Only kube-scheduler makes claims of names that classes map; others look for a device plugin's devices."""
+    mapped = translation_snapshot(extended_resources={"nvidia.com/gpu": "gpu.nvidia.com"})
+    document = pod(gpus(1), schedulerName=scheduler)
+
+    outcome = translation_of(document, mapped, TranslationOptions(adopt_schedulers=adopted))
+
+    assert outcome.claims
+    assert outcome.scheduler_name is None
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import msgspec
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
 from findings.text import printable
+from kube.names import DEFAULT_SCHEDULER_NAME
 from translation.cluster.routing import publishes_elsewhere
 from translation.cluster.snapshot import (
     NativePolicy,
@@ -34,8 +35,7 @@ def is_native(
     published a device allocates none, so its keys are translated where another GPU driver has. So are
     keys whose class gives other devices than they mean, unless the settings say otherwise, and keys whose class
     reaches a driver of the bridge: kube-scheduler would make a claim that nobody may allocate. A pod
-    that has to leave its scheduler is translated, since the scheduler of a legacy system finds only its own
-    nodes, and without claims the default scheduler would not keep the pod from them.
+    of another scheduler is translated, be it one that the settings keep: see `makes_claims_of_names`.
     """
     # First what nearly always decides.
     if not legacy.keys() <= snapshot.extended_resources.keys():
@@ -46,8 +46,7 @@ def is_native(
         return False
     if _reaches_owned_driver(legacy, snapshot):
         return False
-    name = legacy.scheduler_name
-    if options.scheduler_for(name, snapshot.bridge_scheduler) != name:
+    if not makes_claims_of_names(legacy.scheduler_name, snapshot.bridge_scheduler):
         return False
     if any(name in HAMI.annotations for name in legacy.annotations) or takes_whole_gpus(legacy):
         return False
@@ -63,6 +62,22 @@ def is_native(
         for container in legacy.containers
         for key, amount in container.limits.items()
     )
+
+
+def makes_claims_of_names(name: str, bridge_scheduler: str) -> bool:
+    """Return True if a scheduler makes the claims of names that classes map: kube-scheduler alone, and so the bridge's.
+
+    Others find devices for such a name only where a device plugin offers it, also one that allocates claims.
+    Without claims the default scheduler would not keep the pods of a legacy system's from its nodes.
+
+    Args:
+        name: schedulerName of a pod.
+        bridge_scheduler: schedulerName of the bridge.
+
+    Source: kubernetes/enhancements, keps/sig-scheduling/5004-dra-extended-resource; `translation.cluster.component_statements`
+    has releases of others.
+    """
+    return name in {"", DEFAULT_SCHEDULER_NAME, bridge_scheduler}
 
 
 def _reaches_owned_driver(legacy: LegacyPod, snapshot: TranslationSnapshot) -> bool:
