@@ -23,6 +23,7 @@ _CLOSED: Final = "{}; held nodes do not count here, though they may have devices
 _ON_CLOSED: Final = "{} ({})"
 _APART: Final = "{}; other nodes have some, and take no such pod beside those there: {}"
 _PREFER: Final = "let {} only prefer that (preferredDuringSchedulingIgnoredDuringExecution, or ScheduleAnyway) until the last wave, or {}"
+_UNCORDON: Final = "uncordon {}, if they may take pods, or {}"
 _OPEN_FIRST: Final = "solve what holds {}, or {}"
 OPT_IN_FIRST: Final = (
     "solve what holds its namespace, so that it is opted in with this node at the latest, or keep the "
@@ -136,7 +137,7 @@ def explained(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
         return obstacle
     placement = placer.place(stage, before)
     unserved = _Unserved(stage, before, placement, missing_pods(moment, placement))
-    for explain in (_with_rivals, _with_closed_nodes, _with_separation):
+    for explain in (_with_rivals, _with_closed_nodes, _with_cordoned_nodes, _with_separation):
         obstacle = explain(placer, moment, obstacle, unserved)
     return obstacle
 
@@ -190,6 +191,26 @@ def _with_closed_nodes(
         fix=_OPEN_FIRST.format(join_names(nodes), obstacle.fix),
         missing=frozenset(),
     )
+
+
+def _with_cordoned_nodes(
+    placer: Placer, moment: Moment, obstacle: Obstacle, unserved: _Unserved
+) -> Obstacle:
+    """Return an obstacle with the cordoned nodes that would have devices for its pods, if they took any."""
+    stage, before, placement, missing = unserved
+    if not placer.cordoned - stage.draining:
+        return obstacle
+    opened = placer.place(msgspec.structs.replace(stage, uncordons=True), before)
+    if len(missing_pods(moment, opened)) >= len(missing):
+        return obstacle
+    own = {node for key, node in opened.nodes.items() if node != placement.nodes.get(key)}
+    counts = placer.device_counts()
+    texts = [
+        f"{name} ({count_text(counts[name] - placement.in_use.get(name, 0), 'free device')})"
+        for name in sorted(own & placer.cordoned)
+    ]
+    fix = _UNCORDON.format(join_names(texts), obstacle.fix)
+    return msgspec.structs.replace(obstacle, fix=fix, missing=frozenset())
 
 
 def _with_separation(

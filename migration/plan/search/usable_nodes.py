@@ -22,7 +22,7 @@ from migration.assessment.capacity import class_names as workload_classes
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.unserved import LackingClasses
 from migration.cluster.volumes import on_reachable_nodes
-from migration.plan.model.node_labels import with_labels
+from migration.plan.model.node_labels import with_labels, without_cordon
 from migration.plan.model.parts import AwaitedNodes
 from migration.plan.model.plan import RESTARTED_KINDS, Held, PlannedNode
 from migration.plan.search.moments import Candidate
@@ -30,7 +30,6 @@ from migration.plan.stage.placement import Placer
 from migration.plan.stage.stage import Stage
 from translation.vocabularies.nvidia import MIG_PREFIX
 
-_CORDON: Final = "node.kubernetes.io/unschedulable"
 _BARRED: Final = "no workload that moves may use it: {}"
 _BARRED_TEMPLATES: Final = "no workload that moves may use it by its template: {}; running pods of {} may, with what something adds to them"
 _LET_IN: Final = (
@@ -452,6 +451,4 @@ def without_node(pod: Pod) -> Pod:
 
 def uncordoned(node: Node, labels: Mapping[str, str]) -> Node:
     """Return a node that takes pods, with additional labels."""
-    taints = tuple(taint for taint in node.spec.taints or () if taint.key != _CORDON)
-    spec = msgspec.structs.replace(node.spec, unschedulable=False, taints=taints)
-    return with_labels(msgspec.structs.replace(node, spec=spec), labels)
+    return with_labels(without_cordon(node), labels)

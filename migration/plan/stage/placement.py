@@ -307,6 +307,11 @@ class Placer:
         """Return the drivers with devices on some nodes, without other drivers, such as those of NICs."""
         return self._allocator.drivers_on(nodes)
 
+    @property
+    def cordoned(self) -> frozenset[str]:
+        """The nodes that are cordoned today."""
+        return self._allocator.cordoned
+
     def device_counts(self) -> Mapping[str, int]:
         """Return node to the number of its devices, without those of other drivers, such as NICs."""
         return Counter(

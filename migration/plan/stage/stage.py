@@ -100,6 +100,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
         waits: The drains have waited for pods that run to their end; those of nodes that are lost move.
         spreads: Pods that move are placed small ones first, each on the emptiest devices of the emptiest node; else packed.
         joins: Rules that keep pods apart do not count, so that it is seen which pods have no place for them alone.
+        uncordons: Cordoned nodes take pods, so that it is seen which pods have no place for a cordon alone.
         closed: Nodes whose pods stay, and that take no others: nobody knows which of their devices are free, since
             pods that are not counted use some; and nodes that are not ready.
         unready: Those of them that are not ready: a percentage of devices to keep free is none of theirs.
@@ -113,6 +114,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     waits: bool = False
     spreads: bool = False
     joins: bool = False
+    uncordons: bool = False
     closed: frozenset[str] = frozenset()
     unready: frozenset[str] = frozenset()
     opted_in: frozenset[str]

@@ -31,7 +31,7 @@ from kube.api.resource import (
 from kube.quantity import ZERO, Quantity
 from migration.cluster.equivalence import bound_pod, pod_shape
 from migration.cluster.node_devices import NodeDevices, Source
-from migration.plan.model.node_labels import with_labels
+from migration.plan.model.node_labels import with_labels, without_cordon
 from migration.plan.stage.other_pods import PodName
 from migration.plan.stage.stage import PlannedPod, PodKey, Stage, UnmovedPod
 
@@ -176,10 +176,10 @@ class StageAllocator:
         self._by_node = _by_node(self.counted())
         self._by_id = {device.id: device for device in self.devices}
         self.nodes: Mapping[str, Node] = {node.metadata.name: node for node in state.nodes}
-        self._cordoned = frozenset(
+        self.cordoned = frozenset(
             name for name, node in self.nodes.items() if node.spec.unschedulable
         )
-        self._places: dict[str, tuple[str, Mapping[str, str]]] = {}
+        self._places: dict[str, tuple[str, Mapping[str, str], bool]] = {}
         # Devices of several nodes are seen by what labels these have, which a stage changes.
         self._is_local = all(node_of(device) is not None for device in self.devices)
 
@@ -202,9 +202,11 @@ class StageAllocator:
         for name, node in self.nodes.items():
             place = _place_of(name, stage)
             labels = stage.labels.get(name, {}) if name in stage.switched else {}
-            if self._places.get(name) != (place, labels):
-                self._places[name] = place, labels
-                self.cluster.replace_node(name, _labelled(node, place, labels))
+            takes = stage.uncordons and name in self.cordoned
+            if self._places.get(name) != (place, labels, takes):
+                self._places[name] = place, labels, takes
+                own = without_cordon(node) if takes else node
+                self.cluster.replace_node(name, _labelled(own, place, labels))
                 is_changed = True
         if is_changed and not self._is_local:
             self.devices = published_devices(self.cluster)
@@ -356,7 +358,7 @@ class StageAllocator:
         free: dict[str, list[Mapping[str, Quantity]]] = {}
         for device in self.counted():
             node = node_of(device)
-            if node is None or node in stage.draining or node in stage.closed | self._cordoned:
+            if node is None or node in stage.draining or node in stage.closed | self.cordoned:
                 continue
             state = device_state(device, self.cluster.usage)
             if state in {DeviceState.FREE, DeviceState.SHARED}:
@@ -369,7 +371,7 @@ class StageAllocator:
         """Return free devices, devices by driver, and devices in use by node, of those that count and not of draining nodes."""
         usage, counts = self.cluster.usage, Counter[bool]()
         in_use, numbers, free = Counter[str](), Counter[str](), Counter[str]()
-        out_of_service = self._cordoned | stage.unready
+        out_of_service = self.cordoned | stage.unready
         for device in self.counted():
             node = node_of(device)
             if node in stage.draining:
