@@ -15,7 +15,7 @@ def cordoned(name: str, gpus: int, **labels: str) -> dict[str, Any]:
 
 
 def fix_of(tmp_path: Path, *nodes: dict[str, Any]) -> str:
-    """Return the fix of the node with the only pods, which need a GPU each on another one."""
+    """Return the fix of the node with the only pods; they need a GPU each on another one."""
     pods = workload("web", {GPU: "1"}, ["gpu-0", "gpu-0"])
     plan = planned(tmp_path, [plugin_node("gpu-0", 2), namespace("team"), *pods, *nodes])
     (fix,) = [entry["fix"] for entry in plan["held"] if entry["object"] == "Node//gpu-0"]

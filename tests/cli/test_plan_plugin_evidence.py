@@ -1,4 +1,4 @@
-"""A DaemonSet counts as a device plugin by what no tenant can write; one that only looks like it is named."""
+"""Evidence that a DaemonSet is a device plugin: nothing that a tenant can write; one that only looks like it is named."""
 
 from pathlib import Path
 from typing import Any, Final

@@ -76,7 +76,7 @@ def with_cron_jobs(
     for reference, entry in schedules.items():
         earlier = nodes_of_runs.get(entry.key.reference, frozenset())
         nodes_of_runs[entry.key.reference] = earlier | _own_nodes(groups[reference])
-    named: set[str] = set()
+    noted_schedules: set[str] = set()
     jobs_of_wave: dict[int, list[_Job]] = {}
     eligible = EligibleNodes(cluster)
     followed = {item.pod: item for items in work.values() for item in items if item.followed}
@@ -92,11 +92,11 @@ def with_cron_jobs(
             job = _Job(owner, fails=any(item.fails_job for item in pods))
             for number in _touching(workload, nodes.difference(item.node for item in pods), waves):
                 jobs_of_wave.setdefault(number, []).append(job)
-        if scheduled is None or not schedule or scheduled.key.reference in named:
+        if scheduled is None or not schedule or scheduled.key.reference in noted_schedules:
             continue
         run_nodes = nodes | nodes_of_runs[scheduled.key.reference]
         if numbers := _touching(workload, run_nodes, waves):
-            named.add(scheduled.key.reference)
+            noted_schedules.add(scheduled.key.reference)
             remaining = _remaining(run_nodes, waves, numbers[-1])
             is_served = workload.outcome is Outcome.NATIVE or any(
                 eligible.offers((key,), remaining) for key in workload.keys
