@@ -80,7 +80,7 @@ def run(folder: Path, wave: Mapping[str, Any], phase: str, step: str) -> tuple[i
 
 GONE: Final = "team/deployment/old was deleted since the plan was made, and is left out"
 MANAGER: Final = "--field-manager=flux-client-side-apply"
-"""Without it, Flux takes a restart back: pods are replaced twice, or those of the old template stay."""
+"""The field manager of restarts: Flux takes those of others back, so pods are replaced twice, or old ones stay."""
 
 
 def test_others_of_its_namespace_are_restarted_once(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Evidence that a DaemonSet is a device plugin: nothing that a tenant can write; one that only looks like it is named."""
+"""Evidence against a DaemonSet that looks like a device plugin: Pod Security of its namespace; such a one is named."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +10,9 @@ from testing.migration import daemon_set, hami_node, plugin_node
 from testing.plan import changes, failed_before, planned, prepare
 
 NAME: Final = "nvidia-device-plugin"
-NOT_TAKEN: Final = f"ai-team/{NAME} is not taken for a device plugin, because none of its pods"
+NOT_TAKEN: Final = (
+    f"ai-team/{NAME} is not taken for a device plugin, because Pod Security of its namespace"
+)
 MOUNT: Final = [{"name": "p", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
 PRIVILEGED: Final = {"pod-security.kubernetes.io/enforce": "privileged"}
 RESTRICTED: Final = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -72,37 +74,41 @@ def test_a_daemon_set_of_a_team_neither_changes_nor_stops_a_script(tmp_path: Pat
     scripts = commands(tmp_path)
     before = failed_before(tmp_path, cluster)
 
-    plan = planned(tmp_path, [*cluster, lookalike, namespace("ai-team")], "--wave-nodes", 1)
+    team = namespace("ai-team", RESTRICTED)
+
+    plan = planned(tmp_path, [*cluster, lookalike, team], "--wave-nodes", 1)
 
     assert scripts == commands(tmp_path)
-    assert before == failed_before(tmp_path, [*cluster, lookalike])
+    assert before == failed_before(tmp_path, [*cluster, lookalike, team])
     assert ["kube-system"] == [entry["namespace"] for entry in plan["plugins"]]
     (note,) = lookalike_notes(plan)
-    assert note.startswith(f"DaemonSet {NOT_TAKEN} mounts the kubelet's device-plugins directory")
-    assert "so no script changes it: if it is one, see that its pods run, or" in note
-    assert "pod-security.kubernetes.io/enforce=privileged; then plan again" in note
+    assert note.startswith(f"DaemonSet {NOT_TAKEN} forbids the kubelet's device-plugins directory")
+    assert "so no script changes it: if it is one, give its namespace the label" in note
+    assert "pod-security.kubernetes.io/enforce=privileged, see that its pods run" in note
     assert note in plan["waves"][0]["notes"]
 
 
 @pytest.mark.parametrize(
     ("labels", "pods", "is_plugin"),
     [
-        ({}, [], False),
+        ({}, [], True),
         (RESTRICTED, [], False),
-        ({"pod-security.kubernetes.io/warn": "privileged"}, [], False),
-        ({}, [pod_of_plugin()], False),
-        ({}, [pod_of_plugin(volumes=[{"name": "p", "emptyDir": {}}])], False),
+        ({"pod-security.kubernetes.io/enforce": "baseline"}, [], False),
+        ({"pod-security.kubernetes.io/warn": "restricted"}, [], True),
+        (RESTRICTED, [pod_of_plugin()], False),
+        (RESTRICTED, [pod_of_plugin(volumes=[{"name": "p", "emptyDir": {}}])], False),
         (PRIVILEGED, [], True),
-        ({}, [pod_of_plugin(volumes=MOUNT)], True),
+        (RESTRICTED, [pod_of_plugin(volumes=MOUNT)], True),
         (
-            {},
+            RESTRICTED,
             [pod_of_plugin(volumes=[{"name": "k", "hostPath": {"path": "/data/kubelet/"}}])],
             True,
         ),
     ],
     ids=[
-        "a template",
+        "nothing against it",
         "a template whose pods are rejected",
+        "the lowest level that rejects them",
         "a warning only",
         "a pod without the directory",
         "a pod with another volume",
@@ -126,7 +132,8 @@ def test_pods_and_namespaces_tell_of_a_plugin(
 
 
 def test_a_daemon_set_that_would_come_to_switched_nodes_of_hami_is_named(tmp_path: Path) -> None:
-    cluster = [hami_node("h0"), of_team(nodeSelector={"gpu": "off"})]
+    team = namespace("ai-team", RESTRICTED)
+    cluster = [hami_node("h0"), team, of_team(nodeSelector={"gpu": "off"})]
 
     plan = planned(tmp_path, cluster)
 
