@@ -239,7 +239,7 @@ def test_a_pod_with_nics_that_no_driver_publishes_may_keep_them(
 def test_the_fix_for_missing_nics_is_not_a_share_of_a_gpu(
     tmp_path: Path, key: str, device_class: str
 ) -> None:
-    """It named the class of the GPUs, too, a share of these, and another node selector, which bring no NICs."""
+    """It named the class of the GPUs, too, a share of these, and another node selector: none brings NICs."""
     train = workload("train", {GPU: "1", key: "4"}, ["gpu-0"])
     nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
     for entry in nodes:

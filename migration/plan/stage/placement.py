@@ -395,7 +395,7 @@ class Placer:
     def place_more(
         self, stage: Stage, placement: Placement, pods: Iterable[PlannedPod]
     ) -> dict[PodKey, str]:
-        """Return the nodes of further pods that find devices beside the pods of a placement, which rules may keep apart."""
+        """Return the nodes of further pods that find devices beside the pods of a placement, by the rules between them."""
         self._allocator.show(stage)
         self._allocator.keep(placement.claims)
         self._allocator.resources = placement.resources

@@ -212,11 +212,11 @@ def _apart(
                 _namespaces_of(term, template, selected), _selector(term, template.pod)
             )
             owners.setdefault((str(term.get("topologyKey", "")), others), set()).add(template.name)
-    kept = {template.name for template in templates if template.is_kept}
+    counted = {template.name for template in templates if template.is_kept}
     apart: dict[str, dict[str, frozenset[str]]] = {}
     for (key, others), own in owners.items():
         for coming, staying in ((own, others), (others, frozenset(own))):
-            for name in kept.intersection(coming) if staying else ():
+            for name in counted.intersection(coming) if staying else ():
                 by_label = apart.setdefault(name, {})
                 by_label[key] = by_label.get(key, frozenset()) | staying
     return apart
