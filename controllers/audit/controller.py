@@ -6,8 +6,10 @@ Validation takes a fifth of a core at most, however much is stored.
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -47,10 +49,12 @@ from controllers.model.evaluating_parts import EvaluatingParts
 from controllers.model.settings import Settings
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
+from kube.api.events import Event
 from kube.api.policy_reports import ReportSubject
 from kube.api.urls import CONFIG_MAPS
 from kube.cel.scope import AnswersPending, BudgetSpent, Meter, evaluating
 from kube.client.client import Client, PatchType
+from kube.collections.interleaving import interleave
 from kube.errors import KubeError, NotFound
 from kube.logs import get_logger
 from kube.runtime.controller import Controller
@@ -194,9 +198,11 @@ class AuditController:
 
     async def _audit(self) -> None:
         """Validate all stored objects, and record an event for new findings."""
-        began_s, remaining_events = self._clock(), self._settings.max_audit_events
+        began_s, max_events = self._clock(), self._settings.max_audit_events
         results: list[tuple[str, tuple[Finding, ...]]] = []
         reported: list[ReportedFinding] = []
+        new_events: list[Event] = []
+        counts: Counter[str] = Counter()
         for kind in AUDITED:
             objects = await self._evaluator.query(partial(_stored_objects, kind))
             for start in range(0, len(objects), BATCH):
@@ -205,9 +211,14 @@ class AuditController:
                     results.append((name, findings))
                     reported += _reported(name, audited_name, findings)
                     event = event_of(name, audited_name, findings)
-                    if remaining_events and event is not None and self._recorder.is_new(event):
-                        remaining_events -= 1
-                        self._recorder.record(event)
+                    namespace = audited_name.metadata.namespace
+                    # No namespace gets more than all events, so no more of it are kept.
+                    if event is None or counts[namespace] == max_events:
+                        continue
+                    if self._recorder.is_new(event):
+                        counts[namespace] += 1
+                        new_events.append(event)
+        self._record(new_events)
         families = self._pods.summarize(await self._evaluator.query(_mapped_resources))
         for family in families:
             log.info("device_keys.not_translated", **msgspec.structs.asdict(family))
@@ -229,6 +240,12 @@ class AuditController:
         reported += (*map(report_duplicate, duplicates), *map(report_claim_blind_object, blind))
         await self._reports.write(reported)
         log.info("audit.completed", objects=len(results), took_s=round(took_s, 3))
+
+    def _record(self, new_events: Iterable[Event]) -> None:
+        """Record as many events as one audit may; namespaces take turns, and so do all objects without one."""
+        in_turns = interleave(new_events, lambda event: event.regarding.namespace)
+        for event in islice(in_turns, self._settings.max_audit_events):
+            self._recorder.record(event)
 
     async def _list_evaded_quotas(self) -> list[ClaimBlindObject]:
         marks = once_published(self._evaluator.high_water_marks.combined_mark)

@@ -93,7 +93,8 @@ class ControllerSettings(ReconcileSettings, frozen=True, kw_only=True):
     now."""
 
     max_audit_events: Positive = 50
-    """Events that one audit writes at most; the others follow with the next."""
+    """Events that one audit writes at most, for which namespaces take turns; the others follow
+    with the next."""
 
     audit_reports: ReportFormat = ReportFormat.NONE
     """The objects in which the audit reports its findings, one for each namespace and one for

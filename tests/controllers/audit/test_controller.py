@@ -284,6 +284,22 @@ async def test_events_are_bounded_and_the_rest_follows(server: FakeApiServer) ->
         await until(lambda: len(audit_.events) == 5)
 
 
+async def test_a_namespace_with_many_findings_takes_no_event_of_another(
+    server: FakeApiServer,
+) -> None:
+    for number in range(20):
+        large = claim(request(count=3), name=f"large-{number}", namespace="a-noisy")
+        server.put(RESOURCE_CLAIMS, document(large))
+    server.put(RESOURCE_CLAIMS, document(claim(request(count=3), name="large", namespace="quiet")))
+    once = msgspec.structs.replace(FAST, audit_period=PositiveDuration(600.0), max_audit_events=2)
+
+    async with auditing(server, once) as audit_:
+        await until(lambda: len(audit_.events) == 2)
+
+        regarding = [event["regarding"] for event in audit_.events]
+        assert sorted(one["namespace"] for one in regarding) == ["a-noisy", "quiet"]
+
+
 async def test_the_audit_writes_events_and_the_mark_and_nothing_else(
     server: FakeApiServer,
 ) -> None:
