@@ -19,7 +19,7 @@ from kube.api.urls import PODS
 from kube.runtime.informers import InformerFactory
 from translation.model.device_families import UNKNOWN
 from translation.model.intents import Vocabulary
-from translation.reading.untranslated_keys import find_untranslated_keys, may_have_device_keys
+from translation.reading.untranslated_keys import find_untranslated_keys
 
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """The template controller's selector, so that one informer serves both."""
@@ -108,15 +108,11 @@ def project_family_keys(
 ) -> tuple[FamilyKeys, ...] | None:
     """Project a pod to its device keys that no vocabulary handles; None without such keys.
 
-    Most pods of a cluster are left out by their text, without decoding.
-
     Args:
-        raw: The pod as JSON.
+        raw: The pod as JSON; to decode it takes less time than to search it for each of the domains.
         vocabularies: Extended by the resource names in profiles.
         kept_names: The vocabularies and resource names that stay with their device plugin.
     """
-    if not may_have_device_keys(raw):
-        return None
     return tuple(_family_keys(decode(raw, Pod), vocabularies, kept_names)) or None
 
 
@@ -125,7 +121,7 @@ def _family_keys(
 ) -> Iterator[FamilyKeys]:
     for family, paths in find_untranslated_keys(pod, vocabularies, kept_names=kept_names).items():
         if family is UNKNOWN:
-            continue  # The text of a pod does not tell these names from others.
+            continue  # Such a name is one of a device by its words alone.
         # Replicas have the same keys.
         keys = tuple(sys.intern(key) for key in sorted(paths)[:MAX_KEYS])
         yield FamilyKeys(family.owner, family.advice, keys)

@@ -365,17 +365,6 @@ def is_probable_device_key(resource: str) -> bool:
     return is_device_key(resource) or has_device_words(resource)
 
 
-def may_have_device_keys(raw: bytes) -> bool:
-    """Return True if the JSON of a pod may have a key of some device family, without decoding it.
-
-    >>> may_have_device_keys(b'{"limits":{"amd.com/gpu":"1"}}')
-    True
-    >>> may_have_device_keys(b'{"limits":{"cpu":"1"}}')
-    False
-    """
-    return any(text in raw for text in _TEXTS)
-
-
 def _keys_with_family(
     pod: Pod, resources: Mapping[str, FieldPath]
 ) -> Iterator[tuple[str, FieldPath, DeviceFamily]]:
@@ -440,24 +429,6 @@ class _Index:
 
 _RESOURCES: Final = _Index((name, family) for family in FAMILIES for name in family.resources)
 _ANNOTATIONS: Final = _Index((name, family) for family in FAMILIES for name in family.annotations)
-
-
-def _quoted_domain(pattern: str) -> bytes:
-    """Return the begin of every key of a pattern, as JSON has it."""
-    name = pattern.removesuffix(ANY)
-    domain, slash, _ = name.partition("/")
-    return f'"{domain}{slash}'.encode()
-
-
-_TEXTS: Final = tuple(
-    sorted(
-        {
-            _quoted_domain(pattern)
-            for family in FAMILIES
-            for pattern in (*family.resources, *family.annotations)
-        }
-    )
-)
 
 
 def _finding(
