@@ -78,7 +78,7 @@ def test_a_scheduler_that_keeps_its_pods_is_not_left(tmp_path: Path) -> None:
 def test_whole_gpus_that_stay_with_another_scheduler_become_claims(
     tmp_path: Path, carrier: str
 ) -> None:
-    """They were native, and a plan counted on switched nodes, where KAI up to 0.16 places no pod with their name."""
+    """KAI up to 0.16 places none of them on a switched node, and a plan that had them as native counted on these."""
     settings = tmp_path / "settings.yaml"
     settings.write_text(ADOPTED)
     objects = [*cluster(), class_of_driver("gpu.nvidia.com", extendedResourceName=GPU)]

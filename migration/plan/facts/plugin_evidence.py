@@ -26,7 +26,7 @@ EVIDENCE_FIX: Final = f"if it is one, give its namespace the label {ENFORCE}=pri
 
 
 class PluginEvidence:
-    """The namespaces where no device plugin can run, and the DaemonSets with pods that mount the kubelet's directory of them."""
+    """Namespaces that are closed to device plugins, and DaemonSets with proven pods."""
 
     def __init__(self, objects: Iterable[SourceObject]) -> None:
         """Read the evidence of a cluster.

@@ -162,6 +162,7 @@ class Placer:
         self._claim_nodes: dict[tuple[bytes, frozenset[str]], frozenset[str]] = {}
         self._other_drivers = cluster.other_drivers
         self._allocator = StageAllocator(self._state, self._other_drivers)
+        self.cordoned = self._allocator.cordoned
         places = {node.node for node in cluster.nodes if node.source is not Source.DRA}
         unmoved_pods = [pod for pod in unmoved if pod.key not in left_out]
         self.counted_unmoved = pods_with_claims(self._state, unmoved_pods) | self._allocate_unmoved(
@@ -195,6 +196,7 @@ class Placer:
         }
         self._state = msgspec.structs.replace(self._state, claims={**self._state.claims, **claims})
         self._allocator = StageAllocator(self._state, self._other_drivers)
+        self.cordoned = self._allocator.cordoned
         return frozenset(nodes)
 
     def requested(self, key: PodKey) -> tuple[RequestedDevices, ...]:
@@ -275,8 +277,7 @@ class Placer:
     def _placed_daemon_pods(self, placement: Placement) -> Iterator[tuple[PlannedPod, str]]:
         """Yield the pods of DaemonSets that get claims, with their nodes."""
         for pod in self._daemon_pods:
-            node = placement.nodes.get(pod.key)
-            if node:
+            if node := placement.nodes.get(pod.key):
                 yield pod, node
 
     def unserved(self, stage: Stage, keys: Iterable[PodKey]) -> frozenset[str]:
@@ -307,11 +308,6 @@ class Placer:
         """Return the drivers with devices on some nodes, without other drivers, such as those of NICs."""
         return self._allocator.drivers_on(nodes)
 
-    @property
-    def cordoned(self) -> frozenset[str]:
-        """The nodes that are cordoned today."""
-        return self._allocator.cordoned
-
     def device_counts(self) -> Mapping[str, int]:
         """Return node to the number of its devices, without those of other drivers, such as NICs."""
         return Counter(
@@ -330,6 +326,7 @@ class Placer:
         """
         if not self._reuses:
             self._allocator = StageAllocator(self._state, self._other_drivers)
+        self.cordoned = self._allocator.cordoned
         allocator = self._allocator
         allocator.show(stage)
         ended = before.ended | {
@@ -459,9 +456,8 @@ class Placer:
             )
 
         keyed = ((pod, place_key(pod, self._templates, self._shapes)) for pod in apart)
-        placed_apart = PodsApart(self.separation, stage, placed)
-        nodes = place_apart(keyed, placed_apart, self._allocator, place)
-        return nodes | self._place(others, strategy)
+        rules = PodsApart(self.separation, stage, placed)
+        return place_apart(keyed, rules, self._allocator, place) | self._place(others, strategy)
 
     def _place_on_nodes(self, pods: Sequence[tuple[PlannedPod, str]]) -> dict[PodKey, str]:
         """Allocate devices to pods, each on its node, those that they have today first; return those with a node."""
