@@ -22,13 +22,14 @@ from kube.cel.check import (
     is_engine_limit,
     require_boolean,
 )
+from kube.cel.conjunction import conjunction
 from kube.cel.device import DeviceView, NamedDevice, device_view
 from kube.cel.engine import SIMPLE_CHARGE, SIMPLE_LENGTH, SelectorEngine
 from kube.cel.library import Environment, evaluation_environment
 from kube.cel.projection import project_device
 from kube.cel.rewrite import RewrittenExpression, Variable, rewrite
 from kube.cel.scope import AnswersPending, current_scope, require_wanted
-from kube.cel.syntax import CheckedExpr, encode_checked, string_value
+from kube.cel.syntax import CheckedExpr, encode_checked
 from kube.errors import (
     CelError,
     NotBoolean,
@@ -71,6 +72,7 @@ class CompiledExpression:
         charge: The work of one evaluation in this engine, in units of cost.
         calls_python: True if an evaluation calls functions whose bodies are Python, which leaks
             memory; besides, where it compares a version it calls one.
+        conjunction: The expression without the engine; None if it is not of the usual form.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class CompiledExpression:
             self.charge = cost.estimate_charge(strict_tree).units
         self.attributes = _referenced_names(tree, "attributes")
         self.capacities = _referenced_names(tree, "capacity")
-        self._driver = _required_driver(tree)
+        self.conjunction = conjunction(tree)
 
     def evaluate(self, device: DeviceView) -> cel.Value:
         """Evaluate the expression on a device.
@@ -175,9 +177,6 @@ class LocalSelector(CompiledExpression):
             UnsupportedSelector: Likewise.
         """
         program = self._select_program(device)
-        # The common cases first: calls into the engine cost time. Most classes name a driver, and no more.
-        if self._driver is not None:
-            return device.driver == self._driver
         kind, value = program.run(device)
         if kind == cel.Type.BOOL:
             return bool(value.value())
@@ -193,11 +192,19 @@ class LocalSelector(CompiledExpression):
         verdicts: list[bool | CelError] = []
         for device in devices:
             charge(steps)
-            try:
-                verdicts.append(self.matches(self._view(device)))
-            except CelError as error:
-                verdicts.append(error.with_traceback(None))
+            verdicts.append(self._verdict(device))
         return verdicts
+
+    def _verdict(self, device: NamedDevice) -> bool | CelError:
+        # The usual cases first: a call into the engine takes longer than all else.
+        if self.conjunction is not None:
+            holds = self.conjunction.holds(device.driver, device.device)
+            if holds is not None:
+                return holds
+        try:
+            return self.matches(self._view(device))
+        except CelError as error:
+            return error.with_traceback(None)
 
     def _view(self, device: NamedDevice) -> DeviceView:
         """Return the parts of a device that the expression reads, usually few of its attributes."""
@@ -373,14 +380,6 @@ def _device_fields(device: DeviceView) -> dict[str, Any]:
         "attributes": device.attributes,
         "capacity": device.capacity,
     }
-
-
-def _required_driver(tree: RewrittenExpression) -> str | None:
-    """Return the name in `device.driver == "name"`, if an expression is no more than that; else None."""
-    call = tree.expr.call_expr
-    if call.function != "_==_" or call.args[0].ident_expr.name != "device.driver":
-        return None
-    return string_value(call.args[1])
 
 
 def _referenced_names(tree: RewrittenExpression, field: str) -> frozenset[tuple[str, str]] | None:

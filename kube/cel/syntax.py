@@ -208,6 +208,12 @@ def string_value(node: Node) -> str | None:
     return str(node.const_expr.string_value) if is_text else None
 
 
+def bool_value(node: Node) -> bool | None:
+    """Return the value of a boolean constant; None for other nodes."""
+    is_flag = node.WhichOneof("kind") == "const_expr" and node.const_expr.HasField("bool_value")
+    return bool(node.const_expr.bool_value) if is_flag else None
+
+
 def bytes_value(node: Node) -> bytes:
     """Return the value of a bytes constant; empty for other nodes."""
     return bytes(node.const_expr.bytes_value)
