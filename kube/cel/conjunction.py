@@ -1,4 +1,4 @@
-"""Conjunctions of the usual conditions, which need no engine.
+"""Conjunctions of the usual conditions, decided without the engine.
 
 Most selectors compare a driver, a text or a capacity with a constant, or ask for a name, all joined by `&&`. A call
 into the engine takes ten times as long as such a comparison. What is unusual about a device, such as a missing
@@ -33,7 +33,7 @@ class Condition(Protocol):
     """A part of a conjunction."""
 
     def holds(self, driver: str, device: Device, /) -> bool | None:
-        """Return whether a device of a driver meets it; None if the engine has to say."""
+        """Return True if a device of a driver meets it, False if not; None if only the engine can say."""
         ...
 
 
@@ -44,7 +44,7 @@ class Conjunction:
         self._conditions = conditions
 
     def holds(self, driver: str, device: Device) -> bool | None:
-        """Return whether a device of a driver meets all conditions; None if the engine has to say."""
+        """Return True if a device meets all conditions, False if not; None if only the engine can say."""
         if attribute_fault(device):
             return None
         for condition in self._conditions:
@@ -71,7 +71,7 @@ def conjunction(tree: RewrittenExpression) -> Conjunction | None:
 
 
 class _Name(msgspec.Struct, frozen=True, kw_only=True):
-    """The name of an attribute or a capacity, neither part of which has a slash."""
+    """The name of an attribute or a capacity, without a slash in either part."""
 
     domain: str
     identifier: str

@@ -113,7 +113,6 @@ def test_all_else_is_left_to_the_engine(expression: str) -> None:
 @pytest.mark.parametrize(
     "attributes",
     [
-        {"model": DeviceAttribute(string="A100"), f"{DRIVER}/model": DeviceAttribute(string="H")},
         {"model": DeviceAttribute(strings=("A100",))},
         {"model": DeviceAttribute(string="A100", versions=("bad",))},
         {"model": DeviceAttribute(string="A100", version="1.0.0")},
@@ -132,6 +131,12 @@ def test_an_unusual_device_is_left_to_the_engine(
 
     assert conjunction_holds(expression, device) is None
     assert verdict(selector, DRIVER, device) == engine_verdict(selector, DRIVER, device)
+
+
+def test_a_name_that_is_published_twice_is_left_to_the_engine() -> None:
+    both = {"model": DeviceAttribute(string="A"), f"{DRIVER}/model": DeviceAttribute(string="B")}
+
+    assert conjunction_holds(f'{MODEL} == "A"', Device(name="x", attributes=both)) is None
 
 
 @pytest.mark.parametrize("environment", Environment)
