@@ -6,7 +6,7 @@ from translation.cluster.component_statements import READ, STATEMENTS, Component
 
 PATH: Final = "docs/neighbours.md"
 HEADER: Final = f"""\
-# Autoscalers, queues and operators beside Drawbridge
+# Autoscalers, queues, schedulers and operators beside Drawbridge
 
 What other components do with pods that were translated, or that are served natively, version by version. The
 table is that of the warnings and of `assess` and `plan` (`translation/cluster/component_statements.py`), read in

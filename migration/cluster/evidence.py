@@ -36,6 +36,7 @@ RUN_TO_COMPLETION: Final = frozenset({"Never", "OnFailure"})
 _SHOWN_VALUES: Final = 8
 """Requirements of a selector, and values of one, that a text names."""
 KUEUE_IMAGE: Final = re.compile(r"(?:^|/)kueue:v?0\.(\d{1,3})(?!\d)")
+KAI_IMAGE: Final = re.compile(r"(?:^|/)kai-scheduler/scheduler:v?0\.(\d{1,3})(?!\d)")
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from testing.documents import class_of_driver, namespace
+from testing.documents import api_object, class_of_driver, namespace
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import call, document, planned, script
 
@@ -96,6 +96,37 @@ def test_whole_gpus_that_stay_with_another_scheduler_become_claims(
     assert {"translated"} == {
         entry["outcome"] for wave in plan["waves"] for entry in wave["workloads"]
     }
+
+
+@pytest.mark.parametrize(
+    ("image", "versions"),
+    [
+        ("ghcr.io/kai-scheduler/kai-scheduler/scheduler:v0.14.0", ("0.16 and earlier",)),
+        ("ghcr.io/kai-scheduler/kai-scheduler/scheduler:v0.17.0", ("0.17 and later",)),
+        ("", ("0.16 and earlier", "0.17 and later")),
+    ],
+    ids=["0.14", "0.17", "not known"],
+)
+def test_a_wave_says_which_scheduler_has_to_allocate_its_claims(
+    tmp_path: Path, image: str, versions: tuple[str, ...]
+) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(ADOPTED)
+    spec = {"template": {"spec": {"containers": [{"name": "scheduler", "image": image}]}}}
+    scheduler = api_object(
+        "Deployment", "kai-scheduler-default", "kai", api_version="apps/v1", spec=spec
+    )
+
+    plan = planned(tmp_path, [*cluster(), scheduler], "--settings", settings)
+
+    (wave,) = (wave for wave in plan["waves"] if "team" in wave["namespaces"])
+    (note,) = (note for note in wave["notes"] if "Deployment/team/train stays with" in note)
+    assert 'scheduler "kai-scheduler" by translation.adoptSchedulers: it has to allocate' in note
+    resources = [note for note in wave["notes"] if "extended resource that a DeviceClass" in note]
+    assert [f"KAI Scheduler ({entry}) " for entry in versions] == [
+        note[: len(f"KAI Scheduler ({entry}) ")]
+        for note, entry in zip(resources, versions, strict=True)
+    ]
 
 
 def test_the_scheduler_of_shares_is_left_with_these(tmp_path: Path) -> None:

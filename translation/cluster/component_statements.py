@@ -1,4 +1,4 @@
-"""Statements about autoscalers, queues, cost monitors and GPU Operator with claims, in one table.
+"""Statements about autoscalers, queues, schedulers, cost monitors and GPU Operator with claims, in one table.
 
 Warnings of the webhook, `assess`, `plan` and the page docs/neighbours.md take their facts from here. A
 statement is about released versions only. `evidence` says how it is known: read in the source, from a thread
@@ -23,6 +23,8 @@ class Component(StrEnum):
     CLUSTER_AUTOSCALER = "Cluster Autoscaler"
     KARPENTER = "Karpenter"
     KUEUE = "Kueue"
+    KAI = "KAI Scheduler"
+    VOLCANO = "Volcano"
     OPENCOST = "OpenCost"
     GPU_OPERATOR = "NVIDIA GPU Operator"
     NVIDIA_DRIVER = "NVIDIA DRA driver"
@@ -205,6 +207,28 @@ _KUEUE: Final = (
     _Row(Topic.FEATURES, "0.19", "knows no topology-aware scheduling for claims",
          "kubernetes-sigs/kueue issue 10548", "", Evidence.THREAD),
 )  # fmt: skip
+_KAI: Final = (
+    _Row(Topic.SEES_CLAIMS, "0.13 and later", "allocates claims, and counts those for GPUs in its queues; no shared ones, and none with "
+         "firstAvailable",
+         "kai-scheduler/KAI-Scheduler CHANGELOG.md, v0.13.0 (2026-03-02), pull request 900", "", Evidence.DOCUMENT),
+    _Row(Topic.FEATURES, "0.14 to 0.17", "allocates claims without any optional feature of the allocator: none with firstAvailable, and no share "
+         "of a device",
+         "kai-scheduler/KAI-Scheduler v0.14.0, v0.16.8 and v0.17.0, pkg/scheduler/plugins/dynamicresources/dynamicresources.go "
+         "(structured.Features{})"),
+    _Row(Topic.EXTENDED_RESOURCES, "0.16 and earlier", "gives a pod with an extended resource that a DeviceClass maps no device of a DRA "
+         "driver, so it needs a node with a device plugin",
+         "kai-scheduler/KAI-Scheduler v0.13.0 and v0.16.8, pkg/scheduler/api/node_info/node_info.go:304,314; CHANGELOG.md, v0.17.0 "
+         "(2026-08-03)"),
+    _Row(Topic.EXTENDED_RESOURCES, "0.17 and later", "makes the claim of an extended resource that a DeviceClass maps itself, for whole "
+         "GPUs; not for shares and MIG devices",
+         "kai-scheduler/KAI-Scheduler v0.17.0, docs/developer/designs/dra-extended-resources/README.md, pull request 1943",
+         "", Evidence.DOCUMENT),
+)  # fmt: skip
+_VOLCANO: Final = (
+    _Row(Topic.EXTENDED_RESOURCES, "1.15", "gives a pod with an extended resource only a node that offers it, whatever a DeviceClass maps, so "
+         "it needs a node with a device plugin",
+         "volcano-sh/volcano v1.15.1, pkg/scheduler/actions/allocate/allocate.go, predicate"),
+)  # fmt: skip
 _OTHERS: Final = (
     (Component.OPENCOST, _Row(Topic.COST, "released until 2026-09", "reads the series of requested nvidia.com/gpu, which "
      "translated pods do not have: GPU cost reads zero",
@@ -229,6 +253,8 @@ def _statements() -> Iterator[Statement]:
         *((Component.CLUSTER_AUTOSCALER, row) for row in _CA),
         *((Component.KARPENTER, row) for row in _KARPENTER),
         *((Component.KUEUE, row) for row in _KUEUE),
+        *((Component.KAI, row) for row in _KAI),
+        *((Component.VOLCANO, row) for row in _VOLCANO),
         *_OTHERS,
     )
     for component, row in rows:

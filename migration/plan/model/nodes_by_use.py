@@ -5,19 +5,22 @@ from typing import NamedTuple
 
 
 class NodesByUse(NamedTuple):
-    """The nodes with pods that have devices.
+    """The nodes with pods that have devices, and the workloads of these by their scheduler.
 
     Attributes:
         native: The nodes of pods that keep their resource names.
         claims: The nodes of pods that have claims, or get them by a translation.
         native_workloads: The workloads of native pods, as `Kind/namespace/name`, with their device keys.
         hami: The nodes of HAMi.
+        kept_schedulers: The workloads that get claims and stay with a scheduler of others, as
+            `Kind/namespace/name`, to this.
     """
 
     native: frozenset[str] = frozenset()
     claims: frozenset[str] = frozenset()
     native_workloads: Mapping[str, Collection[str]] = {}
     hami: frozenset[str] = frozenset()
+    kept_schedulers: Mapping[str, str] = {}
 
     def has_native_only(self, names: Collection[str]) -> bool:
         """Return True if some of these nodes have native pods, and none has others."""

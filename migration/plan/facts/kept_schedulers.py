@@ -1,0 +1,44 @@
+"""Notes on the schedulers of others that keep pods with claims, as the settings say. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from findings.text import join_names, quote_text, reference_text
+from kube.manifests.source import SourceObject
+from migration.cluster.evidence import KAI_IMAGE, deployed_release
+from migration.plan.facts.neighbours import statement_note
+from migration.plan.model.plan import Wave
+from translation.cluster.component_statements import Component, Topic, statements_about
+from translation.vocabularies.kai import SCHEDULERS as KAI_SCHEDULERS
+
+_TOPICS: Final = (Topic.SEES_CLAIMS, Topic.FEATURES, Topic.EXTENDED_RESOURCES)
+_NAMES: Final = 5
+"""Workloads that a note names."""
+
+
+def kept_scheduler_notes(
+    wave: Wave, schedulers: Mapping[str, str], objects: Iterable[SourceObject]
+) -> Iterator[str]:
+    """Yield a note on each scheduler of others that has to allocate the claims of a wave, and what is known of it.
+
+    Args:
+        wave: The wave with its workloads.
+        schedulers: Workload, as `Kind/namespace/name`, to the scheduler that keeps it.
+        objects: The cluster's objects, without pods of controllers.
+    """
+    staying: dict[str, list[str]] = {}
+    for workload in wave.workloads:
+        if workload.is_translated and workload.object in schedulers:
+            own = staying.setdefault(schedulers[workload.object], [])
+            own.append(reference_text(workload.object))
+    for scheduler, references in sorted(staying.items()):
+        verb = "stays" if len(references) == 1 else "stay"
+        yield (
+            f"{join_names(references, _NAMES)} {verb} with scheduler {quote_text(scheduler)} by translation.adoptSchedulers: it has "
+            "to allocate the claims itself, so see before this wave that it does"
+        )
+    if not staying.keys().isdisjoint(KAI_SCHEDULERS):
+        release = deployed_release(objects, KAI_IMAGE)
+        for statement in statements_about(Component.KAI, *_TOPICS):
+            if release is None or statement.holds_for(release):
+                yield statement_note(statement)
