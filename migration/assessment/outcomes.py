@@ -23,6 +23,8 @@ from migration.cluster.device_pods import (
     left_schedulers,
     pod_of,
     with_device_pods,
+    without_labels,
+    without_namespace_labels,
 )
 from migration.cluster.owners import OwnerKey, has_template
 from migration.cluster.unread_templates import unread_template
@@ -39,7 +41,7 @@ from translation.compiling.claims import Claim
 from translation.model.intents import LegacyPod
 from translation.preflight.preconditions.native_allocation import passed_through
 from translation.reading.arbiter import requests_devices
-from translation.reading.legacy_pod import OPT_OUT_LABELS, legacy_pod
+from translation.reading.legacy_pod import HAMI_OPT_OUT_LABELS, OPT_OUT_LABELS, legacy_pod
 from translation.vocabularies.kai import SHARED_CONFIG_MAP
 
 _OF_THE_CLUSTER: Final = frozenset(
@@ -181,8 +183,10 @@ def assess_workload(
         and not has_foreign_scheduler(workload.pods, snapshot.bridge_scheduler)
     )
     if is_whole:
-        source_object = _opted_in(source_object)
-        snapshot = _without_opt_out(_without_quotas(snapshot), workload.key.namespace)
+        source_object = without_labels(source_object, OPT_OUT_LABELS)
+        snapshot = without_namespace_labels(
+            _without_quotas(snapshot), workload.key.namespace, OPT_OUT_LABELS
+        )
         # Its pods keep their keys, so the API server alone gives them tolerations of these.
         options = msgspec.structs.replace(options, tolerations=TolerationPolicy.DETECTED)
     result = translate_adopted(source_object, snapshot, options, namespace)
@@ -313,29 +317,6 @@ def _without_quotas(snapshot: TranslationSnapshot) -> TranslationSnapshot:
     return msgspec.structs.replace(snapshot, quotas={}, limit_ranges={})
 
 
-def _without_opt_out(snapshot: TranslationSnapshot, namespace: str) -> TranslationSnapshot:
-    """Return a snapshot without labels that opt a namespace out."""
-    labels = snapshot.namespaces.get(namespace, {})
-    if OPT_OUT_LABELS.keys().isdisjoint(labels):
-        return snapshot
-    others = {key: value for key, value in labels.items() if key not in OPT_OUT_LABELS}
-    namespaces = {**snapshot.namespaces, namespace: others}
-    return msgspec.structs.replace(snapshot, namespaces=namespaces)
-
-
-def _opted_in(source: SourceObject) -> SourceObject:
-    """Return an object without labels that opt its pods out."""
-    path = (*(pod_path(source.api_version, source.kind) or ()), "metadata", "labels")
-    _, found_labels = resolve_path(source.document, path)
-    if not isinstance(found_labels, Mapping) or OPT_OUT_LABELS.keys().isdisjoint(found_labels):
-        return source
-    document = copy.deepcopy(source.document)
-    _, labels = resolve_path(document, path)
-    for key in OPT_OUT_LABELS:
-        labels.pop(key, None)
-    return msgspec.structs.replace(source, document=document)
-
-
 def _classes_of_keys(
     keys: Iterable[str], claims: Iterable[Claim], names: MappableNames
 ) -> dict[str, str]:
@@ -352,11 +333,21 @@ def translate_adopted(
     options: TranslationOptions,
     namespace: str,
 ) -> TranslatedObject:
-    """Translate an object as if its namespace had the label that opts in: pods leave schedulers that nobody adopted."""
+    """Translate an object as if its namespace had the label that opts in: pods leave schedulers that nobody adopted.
+
+    Nor does HAMi's label count there that keeps its webhook away.
+    """
     options = msgspec.structs.replace(options, mode=Mode.OPT_OUT)
     (result,) = translate_objects(
         [source_object], snapshot=snapshot, options=options, namespace=namespace
     )
+    if any(finding.code is Code.OPTED_OUT for finding in result.findings):
+        place = source_object.namespace or namespace
+        source_object = without_labels(source_object, HAMI_OPT_OUT_LABELS)
+        snapshot = without_namespace_labels(snapshot, place, HAMI_OPT_OUT_LABELS)
+        (result,) = translate_objects(
+            [source_object], snapshot=snapshot, options=options, namespace=namespace
+        )
     foreign = [finding for finding in result.findings if finding.code is Code.FOREIGN_SCHEDULER]
     pod = pod_of(source_object)
     if not foreign or pod is None or not leaves_scheduler(pod, snapshot, options):

@@ -1,6 +1,7 @@
 """The pods of a workload that request devices: live ones, next ones as of its templates, and the schedulers that they leave for claims."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import copy
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -92,6 +93,31 @@ def pod_of(source: SourceObject) -> Pod | None:
     _, document = resolve_path(source.document, path or ())
     pod = decode_view(document, Pod) if isinstance(document, Mapping) else None
     return pod if isinstance(pod, Pod) else None
+
+
+def without_labels(source: SourceObject, names: Collection[str]) -> SourceObject:
+    """Return a pod, or an object with a template, without some labels of its pods."""
+    path = (*(pod_path(source.api_version, source.kind) or ()), "metadata", "labels")
+    _, present = resolve_path(source.document, path)
+    if not isinstance(present, Mapping) or not any(name in present for name in names):
+        return source
+    document = copy.deepcopy(source.document)
+    _, labels = resolve_path(document, path)
+    for name in names:
+        labels.pop(name, None)
+    return msgspec.structs.replace(source, document=document)
+
+
+def without_namespace_labels(
+    snapshot: TranslationSnapshot, namespace: str, names: Collection[str]
+) -> TranslationSnapshot:
+    """Return a snapshot without some labels of a namespace."""
+    labels = snapshot.namespaces.get(namespace, {})
+    if not any(name in labels for name in names):
+        return snapshot
+    others = {key: value for key, value in labels.items() if key not in names}
+    namespaces = {**snapshot.namespaces, namespace: others}
+    return msgspec.structs.replace(snapshot, namespaces=namespaces)
 
 
 def has_other_scheduler(

@@ -219,6 +219,34 @@ def test_whole_devices_that_are_opted_out_are_native(tmp_path: Path, carrier: st
     assert ([["Pod/team/out"]] if carrier == "namespace" else []) == notes
 
 
+@pytest.mark.parametrize("carrier", ["pod", "namespace"])
+@pytest.mark.parametrize(
+    ("limits", "outcome"), [({GPU: "1"}, "native"), (SHARE, "translated")], ids=["whole", "share"]
+)
+def test_hamis_own_label_does_not_count_where_a_namespace_is_opted_in(
+    tmp_path: Path, limits: dict[str, Any], outcome: str, carrier: str
+) -> None:
+    """Whole devices that HAMi's webhook leaves alone are NVIDIA's, and removing the label would give them to HAMi."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {defaultGpuOwner: hami}\n")
+    labelled = pod("out", limits)
+    team: dict[str, Any] = {
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}
+    }  # fmt: skip
+    metadata = (labelled if carrier == "pod" else team)["metadata"]
+    metadata["labels"] = {"hami.io/webhook": "ignore"}
+    nodes = [plugin_node("plugin-0"), hami_node("hami-0")]
+
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml([*nodes, team, labelled]))
+    answer = json.loads(
+        drawbridge("assess", "--snapshot", file, "--settings", settings, "-o", "json").stdout
+    )
+
+    assert outcomes(answer) == {"Pod/team/out": (outcome, 1)}
+    assert [] == [entry for entry in answer["blockers"] if entry["code"] == "optedOut"]
+
+
 def test_a_translated_pod_without_a_controller_counts_as_the_pods_of_a_deployment(
     tmp_path: Path,
 ) -> None:

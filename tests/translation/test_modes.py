@@ -238,3 +238,31 @@ def test_the_label_beats_hamis_own(
     if mode is not Mode.OPT_IN:
         without = translation_outcome(document, labelled(of_namespace), options)
         assert ["info optedOut metadata.labels"] == finding_texts(without.findings)
+
+
+@pytest.mark.parametrize(
+    ("of_pod", "of_namespace"), [(HAMI_OUT, {}), ({}, HAMI_OUT)], ids=["pod", "namespace"]
+)
+def test_whole_devices_that_are_kept_from_hami_are_the_device_plugins(
+    of_pod: dict[str, str], of_namespace: dict[str, str]
+) -> None:
+    """The setting has HAMi own the key, and HAMi's webhook leaves these pods alone."""
+    snapshot = labelled(of_namespace)
+    options = TranslationOptions(mode=Mode.OPT_OUT, default_gpu_owner="hami")
+
+    outcome = translation_of(pod(gpus(1), labels=of_pod), snapshot, options)
+
+    assert ("nvidia",) == tuple(name for name, _ in outcome.drivers)
+    assert "hami" in dict(translation_of(pod(gpus(1)), labelled({}), options).drivers)
+
+
+def test_no_fix_gives_a_pod_back_to_hamis_webhook() -> None:
+    options = TranslationOptions(mode=Mode.OPT_OUT)
+
+    outcome = translation_outcome(pod(gpus(1, mem=1000), labels=HAMI_OUT), labelled({}), options)
+
+    (opted_out,) = outcome.findings
+    assert (
+        f"label namespace {NAMESPACE} drawbridge.internal/translate=true where it is to be translated: "
+        "hami.io/webhook=ignore does not count there"
+    ) == opted_out.fix

@@ -105,7 +105,7 @@ def _read_keys(inputs: PodInput) -> PodReading:
     expanded = expand_profile(inputs.legacy, inputs.namespace, snapshot.workload_profiles)
     vocabularies = vocabularies_in_force(options, snapshot.profiles)
     owned_keys = arbiter.owned_keys(
-        expanded.pod, default_gpu_owner=options.default_gpu_owner, vocabularies=vocabularies
+        expanded.pod, default_gpu_owner=inputs.default_gpu_owner, vocabularies=vocabularies
     )
     owners = [vocabularies[name] for name in owned_keys]
     choices = _relevant_choices(expanded.pod, owners, options)

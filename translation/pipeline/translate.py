@@ -23,7 +23,7 @@ from translation.pipeline.compile import compile_pod
 from translation.pipeline.read import read_pod
 from translation.pipeline.record import record_pod
 from translation.pipeline.route import route_pod
-from translation.preflight.model.inputs import Stop
+from translation.preflight.model.inputs import PodInput, Stop
 from translation.reading import arbiter
 from translation.record.record import TranslationRecord, VocabularyDriver
 
@@ -98,7 +98,10 @@ def translate(
     if isinstance(reading, Stop):
         codes = {finding.code for finding in reading.findings}
         if not legacy.scheduler_name or Code.FOREIGN_SCHEDULER not in codes:
-            return _end(reading, legacy, snapshot, options)
+            inputs = PodInput(
+                legacy=legacy, namespace=namespace, snapshot=snapshot, options=options
+            )
+            return _end(reading, inputs)
         # A person who removes the scheduler would meet the pod's other faults one denial later.
         moved = translate(
             replace(legacy, scheduler_name=""),
@@ -131,10 +134,9 @@ def translate(
     )
 
 
-def _end(
-    stop: Stop, legacy: LegacyPod, snapshot: TranslationSnapshot, options: TranslationOptions
-) -> Untouched | Refused:
+def _end(stop: Stop, inputs: PodInput) -> Untouched | Refused:
     """Return the outcome of a pod that does not meet a precondition."""
+    legacy = inputs.legacy
     if not has_errors(stop.findings):
         return Untouched(findings=stop.findings)
     owners = arbiter.owners(
@@ -146,8 +148,8 @@ def _end(
                 for container in legacy.containers
             ),
         ),
-        default_gpu_owner=options.default_gpu_owner,
-        vocabularies=vocabularies_in_force(options, snapshot.profiles),
+        default_gpu_owner=inputs.default_gpu_owner,
+        vocabularies=vocabularies_in_force(inputs.options, inputs.snapshot.profiles),
     )
     return Refused(findings=stop.findings, drivers=_with_unserved((), owners))
 

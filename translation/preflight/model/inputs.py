@@ -13,7 +13,10 @@ from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.compiling.claims import Claim
 from translation.model.intents import LegacyPod, Variable, Vocabulary
 from translation.profiles.profile import Profile
+from translation.reading.legacy_pod import HAMI_OPT_OUT_LABELS, find_label
 from translation.record.derive import Readings
+from translation.vocabularies.hami.translate import VOCABULARY as HAMI
+from translation.vocabularies.nvidia import VOCABULARY as NVIDIA
 
 
 class PodInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +40,20 @@ class PodInput(msgspec.Struct, frozen=True, kw_only=True):
     def opted_in(self) -> bool:
         """Return True if labels ask for the translation of the pod."""
         return self.snapshot.is_opted_in(self.namespace, self.legacy.labels)
+
+    @property
+    def default_gpu_owner(self) -> str:
+        """The vocabulary that owns `nvidia.com/gpu` where no key of the pod decides it.
+
+        A label that keeps HAMi's webhook away from the pod leaves the key to the device plugin.
+        """
+        owner = self.options.default_gpu_owner
+        namespace_labels = self.snapshot.namespaces.get(self.namespace, {})
+        is_kept_from_hami = any(
+            find_label(labels, HAMI_OPT_OUT_LABELS) is not None
+            for labels in (self.legacy.labels, namespace_labels)
+        )
+        return NVIDIA.name if is_kept_from_hami and owner == HAMI.name else owner
 
 
 class Stop(msgspec.Struct, frozen=True):

@@ -162,7 +162,8 @@ TABLE: Final[Table] = (
     label(
         OPT_OUT,
         KeyOutcome.SKIPPED,
-        "on a pod with keys of HAMi's, also those of `ascend` and `hygon`, or its namespace",
+        "on a pod with keys of HAMi's, also those of `ascend` and `hygon`, or its namespace; `nvidia.com/gpu` alone "
+        "is the device plugin's there, whatever `defaultGpuOwner` says",
         case="`ignore`",
     ),
     label(CONVERTED, KeyOutcome.SKIPPED, "HAMi's own converter created the claims", case="`true`"),
