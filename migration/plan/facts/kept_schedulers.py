@@ -19,7 +19,7 @@ _NAMES: Final = 5
 def kept_scheduler_notes(
     wave: Wave, schedulers: Mapping[str, str], objects: Iterable[SourceObject]
 ) -> Iterator[str]:
-    """Yield a note on each scheduler of others that has to allocate the claims of a wave, and what is known of it.
+    """Yield a note on each scheduler of others with claims of a wave to allocate, with the facts about it.
 
     Args:
         wave: The wave with its workloads.

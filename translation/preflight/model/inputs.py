@@ -43,7 +43,7 @@ class PodInput(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def default_gpu_owner(self) -> str:
-        """The vocabulary that owns `nvidia.com/gpu` where no key of the pod decides it.
+        """The owner of `nvidia.com/gpu` in pods without a key for it.
 
         A label that keeps HAMi's webhook away from the pod leaves the key to the device plugin.
         """
