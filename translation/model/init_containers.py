@@ -12,6 +12,8 @@ which reserve the larger of both; KEP-753 for sidecars; k8s.io/component-helpers
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Final
 
 import msgspec
 
@@ -20,6 +22,13 @@ from findings.finding import Code, Finding, info, warning
 from kube.api.resource import MAX_RESULTS
 from kube.quantity import ZERO, Quantity
 from translation.model.intents import DeviceKind, Intent, LegacyContainer
+
+_covered_fields: Final = attrgetter("kind", "replica", "through_mps", "filter")
+"""The fields in which the intent of an init container equals the one that it reuses."""
+_merged_fields: Final = attrgetter(
+    "kind", "replica", "same_numa", "within", "every", "pool", "through_mps", "filter"
+)
+"""The fields in which two intents are equal that can be requested at once."""
 
 
 class MergedIntents(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,19 +139,21 @@ def merge_init_intents(
         intent = intents[index]
         used_apps = in_use.setdefault(intent.container, set())
         free = [app for app in apps if app not in used_apps]
-        covering = [app for app in free if any(_covers(c, intent) for c in groups[app].cards)]
-        mergeable = [
-            app
-            for app in free
-            if _merges(groups[app], intent)
-            and (
-                groups[app].count >= intent.count
-                or _are_whole(groups[app], intent)
-                or (may_split and (_covers(intent, intents[app]) or not limits_are_of_claim))
+        match = next(
+            (app for app in free if any(_covers(card, intent) for card in groups[app].cards)), None
+        )
+        is_covered = match is not None
+        if not is_covered:
+            mergeable = (
+                app
+                for app in free
+                if _merges(groups[app], intent)
+                and (
+                    groups[app].count >= intent.count
+                    or _are_whole(groups[app], intent)
+                    or (may_split and (_covers(intent, intents[app]) or not limits_are_of_claim))
+                )
             )
-        ]
-        match = next(iter(covering), None)
-        if match is None:
             match = max(mergeable, key=lambda app: _size(groups[app].cards[0]), default=None)
         if match is None:
             continue
@@ -153,7 +164,7 @@ def merge_init_intents(
             parts[index] = [_with_count(intent, group.count), _with_count(intent, further)]
             continue
         matches[index] = match
-        if match in covering:
+        if is_covered:
             continue
         if further > 0:
             group = _CardGroup(
@@ -293,8 +304,7 @@ def _merges(group: _CardGroup, init: Intent) -> bool:
         init: The intent of an init container.
     """
     app = group.cards[0]
-    same = ("kind", "filter", "replica", "through_mps", "same_numa", "within", "every", "pool")
-    if any(getattr(app, field) != getattr(init, field) for field in same) or app.through_mps:
+    if app.through_mps or _merged_fields(app) != _merged_fields(init):
         return False
     if init.count > group.count and _are_whole(group, init):
         # No claim relates the further devices to the others.
@@ -381,8 +391,7 @@ def _cores(intent: Intent) -> int:
 
 def _covers(larger: Intent, smaller: Intent) -> bool:
     """Return True if the devices of one intent are enough for another."""
-    same = ("kind", "filter", "replica", "through_mps")
-    if any(getattr(larger, field) != getattr(smaller, field) for field in same):
+    if _covered_fields(larger) != _covered_fields(smaller):
         return False
     if larger.count < smaller.count or (smaller.same_numa and not larger.same_numa):
         return False
