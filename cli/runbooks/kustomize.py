@@ -14,7 +14,13 @@ import msgspec
 from kube.manifests.dump import dump_yaml
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.plan.facts.environment import chart_names, in_repository
-from migration.plan.facts.repository_patches import KUSTOMIZE, patch_file, release_file
+from migration.plan.facts.repository_patches import (
+    KUSTOMIZE,
+    patch_file,
+    release_file,
+    template_step,
+    wave_step,
+)
 from migration.plan.model.plan import Plan, Wave, is_name
 
 
@@ -63,7 +69,8 @@ def kustomize_files(plan: Plan, quotas: Mapping[str, Mapping[str, Any]]) -> dict
     files: dict[str, str] = {}
     for step, patches in (
         ("prepare", _prepared(plan, quotas)),
-        *((f"wave-{wave.wave}", _of_wave(wave)) for wave in plan.waves),
+        *((wave_step(wave.wave), _of_namespaces(wave)) for wave in plan.waves),
+        *((template_step(wave.wave), _of_templates(wave)) for wave in plan.waves),
     ):
         by_release: dict[str, list[Patch]] = {}
         for patch in patches:
@@ -149,7 +156,7 @@ def _prepared(plan: Plan, quotas: Mapping[str, Mapping[str, Any]]) -> Iterator[P
         )
 
 
-def _of_wave(wave: Wave) -> Iterator[Patch]:
+def _of_namespaces(wave: Wave) -> Iterator[Patch]:
     labels = dict.fromkeys(wave.namespaces, "true")
     labels |= {entry.namespace: TRANSLATE_SELECTED for entry in wave.partial_namespaces}
     for namespace, value in labels.items():
@@ -160,6 +167,9 @@ def _of_wave(wave: Wave) -> Iterator[Patch]:
             namespace="",
             change={"metadata": {"labels": {TRANSLATE_LABEL: value}}},
         )
+
+
+def _of_templates(wave: Wave) -> Iterator[Patch]:
     for workload in wave.workloads:
         if workload.labelled:
             kind, namespace, name = workload.object.split("/", 2)

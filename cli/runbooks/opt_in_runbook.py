@@ -18,7 +18,12 @@ from findings.text import reference_text
 from kube.api.workloads import DAEMON_SET
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.plan.facts.environment import in_repository, remapped_classes
-from migration.plan.facts.repository_patches import commit_text, patch_place
+from migration.plan.facts.repository_patches import (
+    commit_text,
+    patch_place,
+    template_step,
+    wave_step,
+)
 from migration.plan.model.plan import Plan, PlannedWorkload, Wave
 
 COMMIT_TIMEOUT: Final = "1h"
@@ -47,7 +52,8 @@ def opt_in_lines(plan: Plan, wave: Wave, verify: str) -> Iterator[str]:
     """
     if wave.namespaces:
         yield "\n# These namespaces are opted in; pods that run stay as they are."
-    yield from commit_lines(plan, f"wave-{wave.wave}", _patched_objects(plan, wave))
+    namespaces = (f"Namespace//{name}" for name in wave.opted_in)
+    yield from commit_lines(plan, wave_step(wave.wave), _of_repository(plan, namespaces))
     for namespace in wave.namespaces:
         yield from _label(plan, wave, namespace, "true")
     if wave.partial_namespaces:
@@ -62,7 +68,6 @@ def opt_in_lines(plan: Plan, wave: Wave, verify: str) -> Iterator[str]:
 
 def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     """Yield the commands that take labels back, or that stop until a repository has."""
-    step = f"wave-{wave.wave}"
     for namespace in wave.opted_in:
         was_selective = namespace in wave.formerly_selective
         if not in_repository(plan, "Namespace", "", namespace):
@@ -76,7 +81,8 @@ def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
         label = f"{TRANSLATE_LABEL}{label}"
         selector = f"--selector=kubernetes.io/metadata.name={namespace},{label}"
         words = command("kubectl", "get", "namespaces", selector, "--output=name")
-        yield from _stop(words, namespace, patch_place(plan, step, f"Namespace//{namespace}"))
+        place = patch_place(plan, wave_step(wave.wave), f"Namespace//{namespace}")
+        yield from _stop(words, namespace, place)
     # Without the label on its template a workload gets pods with device keys, wherever its nodes are.
     templates = list(_templates(wave))
     if templates:
@@ -88,7 +94,8 @@ def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             output = f"--output=jsonpath={{.spec.template{_PATH}}}"
             flags = (f"--namespace={namespace}", "--ignore-not-found", output)
             words = command("kubectl", "get", target, *flags)
-            yield from _stop(words, target, patch_place(plan, step, workload.object))
+            place = patch_place(plan, template_step(wave.wave), workload.object)
+            yield from _stop(words, target, place)
         else:
             yield change_comment(target, [_OPT_OUT])
             yield from _change_lines(workload, change_command(target, namespace, [_OPT_OUT]))
@@ -99,6 +106,9 @@ def _labelled_template_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     templates = list(_templates(wave))
     if templates:
         yield f"\n{_TEMPLATE}"
+    # A commit of these begins rollouts, so it is no part of that of the namespaces.
+    objects = _of_repository(plan, (workload.object for workload, *_ in templates))
+    yield from commit_lines(plan, template_step(wave.wave), objects)
     for workload, target, namespace in templates:
         if workload.losses:
             yield restart_comment(workload)
@@ -140,12 +150,8 @@ def _change_lines(workload: PlannedWorkload, change: str) -> Iterator[str]:
     return iter([change]) if workload.on_delete else asked_lines(workload, change)
 
 
-def _patched_objects(plan: Plan, wave: Wave) -> list[str]:
-    """Return the objects, as `Kind/namespace/name`, that a wave opts in and that a repository changes."""
-    objects = [
-        *(f"Namespace//{name}" for name in wave.opted_in),
-        *(workload.object for workload, *_ in _templates(wave)),
-    ]
+def _of_repository(plan: Plan, objects: Iterable[str]) -> list[str]:
+    """Return the objects, as `Kind/namespace/name`, that a repository changes."""
     return [name for name in objects if in_repository(plan, *name.split("/", 2))]
 
 
@@ -160,7 +166,7 @@ def prepared_objects(plan: Plan) -> list[str]:
             for file in files
         ),
     ]
-    return [name for name in objects if in_repository(plan, *name.split("/", 2))]
+    return _of_repository(plan, objects)
 
 
 def commit_lines(plan: Plan, step: str, objects: Iterable[str]) -> Iterator[str]:

@@ -382,12 +382,39 @@ def test_a_repository_gets_the_labels_of_parts(tmp_path: Path) -> None:
     path = ".metadata.labels.drawbridge\\.internal/translate"
     switch, rollback = script(tmp_path, "switch", 1), script(tmp_path, "rollback", 1)
     assert f"{LABEL}: selected" in (step / f"namespace.{namespace_name}.yaml").read_text()
-    template = (step / f"deployment.{namespace_name}.{name}.yaml").read_text()
+    templates = step.with_name("wave-1-templates")
+    template = (templates / f"deployment.{namespace_name}.{name}.yaml").read_text()
     assert f'{LABEL}: "true"' in template
     assert f"'--for=jsonpath={{{path}}}=selected'" in switch
     assert f"'--for=jsonpath={{.spec.template{path}}}=true'" in switch
     assert f"'--output=jsonpath={{.spec.template{path}}}'" in rollback
     assert [] == changes(switch + rollback)
+    assert "take kustomize/wave-1-templates out of your repository" in rollback
+
+
+def test_a_repository_changes_templates_after_the_check_of_the_webhook(tmp_path: Path) -> None:
+    """One commit had both, so pods were created again before the check, or before their namespace had its label."""
+    objects = one_namespace(16, 4, 38)
+    plan = planned(tmp_path, objects, "--wave-nodes", 4, "--format", "kustomize")
+
+    (part,) = plan["waves"][0]["partialNamespaces"]
+    kind, namespace_name, name = part["workloads"][0].split("/")
+    switch = script(tmp_path, "switch", 1)
+    order = [
+        switch.index(text)
+        for text in (
+            "commit kustomize/wave-1 of the plan",
+            f"kubectl wait namespace/{namespace_name} ",
+            " --webhook --wave ",
+            "commit kustomize/wave-1-templates of the plan",
+            f"kubectl wait {kind.lower()}/{name} ",
+        )
+    ]
+    assert sorted(order) == order
+    folder = tmp_path / "plan" / "kustomize"
+    assert {f"namespace.{namespace_name}.yaml", "kustomization.yaml"} == {
+        path.name for path in (folder / "wave-1").iterdir()
+    }
 
 
 def test_the_last_part_opts_the_namespace_in(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ from migration.plan.facts.repository_patches import (
     patch_file,
     patch_place,
     read_helm_releases,
+    template_step,
+    wave_step,
 )
 from migration.plan.facts.selecting import selecting_notes
 from migration.plan.model.nodes_by_use import NodesByUse
@@ -365,10 +367,11 @@ def _repository_text(plan: Plan, wave: Wave, reference: str) -> str:
     ways = []
     if kind != "ResourceQuota" or _is_converted(plan, namespace, name):
         labelled = {workload.object for workload in wave.workloads if workload.labelled}
-        is_of_wave = kind == "Namespace" or reference in labelled
-        step, asking = (
-            (f"wave-{wave.wave}", "switch.sh") if is_of_wave else ("prepare", "prepare.sh")
-        )
+        step, asking = "prepare", "prepare.sh"
+        if kind == "Namespace":
+            step, asking = wave_step(wave.wave), "switch.sh"
+        elif reference in labelled:
+            step, asking = template_step(wave.wave), "switch.sh"
         place, release = patch_place(plan, step, reference), plan.helm_releases.get(reference)
         ways.append(
             f"it is rendered from HelmRelease {release}, so a patch of the object itself would change nothing: add the entries of "

@@ -52,6 +52,19 @@ def release_file(release: str) -> str:
     return f"helmrelease.{release.replace('/', '.')}.yaml"
 
 
+def wave_step(number: int) -> str:
+    """Return the folder below `kustomize` with the patches of a wave's namespaces."""
+    return f"wave-{number}"
+
+
+def template_step(number: int) -> str:
+    """Return the folder below `kustomize` with the patches of a wave's pod templates.
+
+    Their commit begins rollouts, so it comes after the namespaces have their labels and new pods get claims.
+    """
+    return f"wave-{number}-templates"
+
+
 def patch_place(plan: Plan, step: str, reference: str) -> str:
     """Return the place of an object's patch below a plan's folder: that of its step, or the file for its HelmRelease.
 
