@@ -367,12 +367,12 @@ check_budgets() {
 }
 
 # Delete the pods of the cordoned node $1 that nothing creates again, if `evicting` says so: its drain stops at them. That a
-# person has decided is not known any more when that step is run alone.
+# person has decided is not known any more when that step is run alone. Further arguments are flags of kubectl get.
 delete_bare_pods() {
   local pods namespace name owner running='status.phase!=Succeeded,status.phase!=Failed'
   if [ -z "$evicting" ]; then return; fi
   pods="$(kubectl get pods --all-namespaces "--field-selector=spec.nodeName=$1,$running" \
-    "--output=go-template={{range .items}}{{.metadata.namespace}} {{.metadata.name}}$owner_text{{\"\\n\"}}{{end}}")"
+    "--output=go-template={{range .items}}{{.metadata.namespace}} {{.metadata.name}}$owner_text{{\"\\n\"}}{{end}}" "${@:2}")"
   while read -r namespace name owner; do
     if [ -z "$name" ] || [ -n "$owner" ]; then continue; fi
     kubectl delete pods "--namespace=$namespace" "--field-selector=metadata.name=$name,spec.nodeName=$1" \

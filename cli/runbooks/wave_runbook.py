@@ -334,6 +334,7 @@ def _wait_lines(
     endless = {work.node for work in wave.work if work.waits and work.never_ends}
     waiting = {work.node for work in wave.work if work.waits} - endless
     first, *later = (node.name for node in nodes)
+    selectors = [f"--selector={node.drain_selector}" for node in nodes[:1] if node.drain_selector]
     names = [first]
     if first in waiting and (sharing := wave.nodes_sharing_work(first)):
         yield "# At once with all nodes that wait for the same pods: these end together, and an open node would take others then."
@@ -351,13 +352,14 @@ def _wait_lines(
         yield f'  {verify} --wave "$here" {question} ||'
         yield f"  stop_at_unplanned {command(*names)}"
     yield command("check_budgets", *names)
-    yield command("delete_bare_pods", first)
+    yield command("delete_bare_pods", first, *selectors)
 
 
 def _drain_lines(node: PlannedNode) -> Iterator[str]:
     yield "# --delete-emptydir-data: what pods keep in emptyDir volumes is lost when they leave."
     yield command(
         *("kubectl", "drain", node.name, "--ignore-daemonsets", "--delete-emptydir-data"),
+        *([f"--pod-selector={node.drain_selector}"] if node.drain_selector else []),
         f"--timeout={DRAIN_TIMEOUT}",
     )
 

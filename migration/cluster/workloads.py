@@ -22,6 +22,7 @@ from migration.cluster.owners import (
     has_template,
     owners_by_key,
 )
+from migration.cluster.reservations import is_reservation
 from migration.cluster.stopped import find_stopped, has_ended
 
 _ENDED: Final = frozenset({"Complete", "Failed"})
@@ -73,7 +74,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def group_workloads(objects: Iterable[SourceObject], namespace: str) -> list[Workload]:
-    """Return the workloads that have not ended, by kind, namespace and name.
+    """Return the workloads that have not ended, by kind, namespace and name; pods that hold a GPU for others are none.
 
     Args:
         namespace: The namespace for objects that name none.
@@ -87,7 +88,7 @@ def group_workloads(objects: Iterable[SourceObject], namespace: str) -> list[Wor
     ]
     makers = frozenset(maker for key in live for maker in _makers(key, by_key))
     for key, source in by_key.items():
-        if not has_template(source) or source.kind == "PodTemplate":
+        if not has_template(source) or source.kind == "PodTemplate" or is_reservation(source):
             continue
         members = pods.setdefault(_workload_key(key, by_key, makers), [])
         if source.kind == "Pod" and not _has_ended(source):

@@ -15,6 +15,7 @@ from migration.cluster.evidence import (
     mapping_at,
     text_map,
 )
+from migration.cluster.reservations import without_reservations
 from migration.cluster.volumes import read_evidence_with_pinned_pods
 from migration.cluster.workloads import Workload, group_workloads
 from migration.plan.checks.hami_register import left_register
@@ -122,14 +123,15 @@ def view_cluster(
     for source in objects:
         place = source.namespace or ("" if source.kind in _CLUSTER_SCOPED else namespace)
         by_key[source.kind, place, source.name] = source
+    evicted_objects = without_reservations(objects)
     return ClusterView(
         objects=tuple(objects),
         by_key=by_key,
         devices=_devices(objects),
         groups={group.key.reference: group for group in group_workloads(objects, namespace)},
-        evidence=read_evidence_with_pinned_pods(objects, namespace),
+        evidence=read_evidence_with_pinned_pods(evicted_objects, namespace),
         unreadable=frozenset(unreadable),
-        work=read_work(objects, namespace),
+        work=read_work(evicted_objects, namespace),
     )
 
 

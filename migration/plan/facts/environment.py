@@ -23,6 +23,7 @@ from migration.legacy.plugin_vendors import NVIDIA
 from migration.plan.drivers.operator_policy import POLICY_CHANGES, needs_policy_changes
 from migration.plan.drivers.vendors import CHART_CLASSES, hami_notes, is_koordlet
 from migration.plan.facts.device_plugins import DevicePlugins
+from migration.plan.facts.kai_shares import reservation_notes
 from migration.plan.facts.kept_schedulers import kept_scheduler_notes
 from migration.plan.facts.kueue import native_queue_notes, queue_notes, queued_workloads
 from migration.plan.facts.neighbours import exporter_notes
@@ -187,6 +188,7 @@ def with_environment(
                 *_quota_notes(wave, blind_objects, vocabularies),
                 *queue_notes(wave, queued, objects),
                 *kept_scheduler_notes(wave, nodes_by_use.kept_schedulers, objects),
+                *reservation_notes(wave, objects),
                 *(
                     native_queue_notes(plan, queued, objects, nodes_by_use)
                     if wave.wave == 1

@@ -97,6 +97,7 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             empty without.
         daemon_sets: The DaemonSets with devices that have pods there, which are deleted when the
             node has changed.
+        drain_selector: The label selector of the pods that its drain evicts; empty for all.
     """
 
     name: str
@@ -110,6 +111,7 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     annotations: tuple[str, ...] = ()
     gpu_label: str = ""
     daemon_sets: tuple[PlannedDaemonSet, ...] = ()
+    drain_selector: str = ""
 
 
 class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -21,6 +21,7 @@ from migration.assessment.device_quotas import check_stopped_pods
 from migration.assessment.gates import check_shares
 from migration.cluster.evidence import cluster_uid, text_map
 from migration.cluster.node_devices import NodeDevices, Source, with_renamed
+from migration.cluster.reservations import drain_selector
 from migration.cluster.workload_budgets import budgets_by_pod
 from migration.conversion.quota_conversion import ConvertedQuota
 from migration.legacy.gpu_labels import unready_label
@@ -410,6 +411,7 @@ def _candidates(
     }
     daemon_sets = daemon_sets_by_node(prepared.cluster.workloads, prepared.groups)
     shared = tensor_fusion_nodes(prepared.objects)
+    selector = drain_selector(question.objects)
     candidates: list[Candidate] = []
     blocked: list[Held] = []
     for node in prepared.cluster.nodes:
@@ -463,6 +465,7 @@ def _candidates(
                 annotations=guard_annotations(document, keys),
                 gpu_label=unready_label(document, keys),
                 daemon_sets=tuple(daemon_sets.get(node.node, ())),
+                drain_selector=selector,
             )
             candidates.append(
                 Candidate(

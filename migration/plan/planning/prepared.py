@@ -23,6 +23,7 @@ from migration.assessment.outcomes import (
 )
 from migration.cluster.evidence import Evidence, is_ready, mapping_at, read_evidence
 from migration.cluster.node_devices import Source, doubled_nodes
+from migration.cluster.reservations import held_gpus, without_reservations
 from migration.cluster.volumes import Volumes, bound_pods, pinned_pods, pods_of_some_nodes
 from migration.cluster.workloads import Workload
 from migration.conversion.quota_conversion import ConvertedQuota, knows_use
@@ -108,6 +109,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
         bound_pods: Namespace and name of the pods with a volume of one node, or of one alone that has devices for them.
         reachable: The other pods with devices and volumes that some nodes do not reach, each with the nodes of its volumes.
         volume_nodes: Namespace and name of the running pods with such volumes, those without devices too, to their nodes.
+        objects: The cluster's objects, without mappings that are too wide, and pods that hold a GPU for others.
         taken_back: The systems that take back changes of workloads.
     """
 
@@ -204,6 +206,11 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
             ending=self.ending,
             homes=pods_at_home(self.bound_pods, live_nodes, self.groups),
             cards=cards,
+            held_gpus={
+                PodKey(reference, number): gpus
+                for reference, group in self.groups.items()
+                for number, gpus in held_gpus(group.pods).items()
+            },
             reachable=self.reachable,
             volume_nodes=self.volume_nodes,
             named_nodes=_named_nodes(self.groups.values()),
@@ -270,7 +277,7 @@ def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
         gates=question.gates,
         gives_whole=question.gives_whole,
     )
-    objects = without_mappings(question.objects, cluster.wide_mappings)
+    objects = without_reservations(without_mappings(question.objects, cluster.wide_mappings))
     groups = {
         group.key.reference: group
         for group in group_with_devices(objects, cluster.workloads, question.namespace)

@@ -84,6 +84,7 @@ class Placer:
         ending: Mapping[PodKey, str] = {},
         homes: Mapping[PodKey, str] = {},
         cards: Mapping[PodKey, Sequence[str]] = {},
+        held_gpus: Mapping[PodKey, int] = {},
         reachable: Mapping[PodKey, Sequence[NodeSelector]] = {},
         named_nodes: Mapping[PodKey, Sequence[NodeSelector]] = {},
         volume_nodes: Mapping[tuple[str, str], Sequence[NodeSelector]] = {},
@@ -100,6 +101,7 @@ class Placer:
             ending: Pods that end before the drain of their node, with this node; nothing creates them again.
             homes: Pods with a volume of their node, with this node; they wait there while it is drained.
             cards: Pods to the names of the devices of their nodes that they have today, where these are known.
+            held_gpus: Pods that share GPUs of their node to the number of those that are not counted with another one.
             reachable: Other pods with volumes that some nodes do not reach, each with the nodes of its volumes.
             named_nodes: Pods that wait for nodes that their own affinity names, as those of DaemonSets, with these.
             volume_nodes: The nodes of volumes that some nodes do not reach, by namespace and name of a pod.
@@ -157,6 +159,7 @@ class Placer:
         self._homes = homes
         self._reachable = reachable
         self._cards = cards
+        self._held_gpus = held_gpus
         self._reuses = reuses
         self._remaining = cluster.remaining.nodes.keys()
         self._claim_nodes: dict[tuple[bytes, frozenset[str]], frozenset[str]] = {}
@@ -366,7 +369,8 @@ class Placer:
         )
         for pod, node in without:
             if pod.key in unmatched:
-                allocator.occupy(pod.key, node, sum(own.number for own in self.requested(pod.key)))
+                number = sum(own.number for own in self.requested(pod.key))
+                allocator.occupy(pod.key, node, self._held_gpus.get(pod.key, number))
             elif pod.key not in placed:
                 del nodes[pod.key]
                 moving.append(pod)

@@ -1,0 +1,38 @@
+"""Notes on what KAI has beside the pods that share its GPUs: pods that hold these, and a webhook. Pure."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from findings.text import count_text, join_names
+from kube.manifests.source import SourceObject
+from migration.cluster.evidence import mapping_at
+from migration.cluster.reservations import is_reservation
+from migration.plan.model.plan import Wave
+
+_NAMES: Final = 5
+"""Pods that a note names."""
+
+
+def reservation_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:
+    """Yield a note on the pods of KAI that hold GPUs of a wave's nodes for others.
+
+    Args:
+        wave: The wave with its nodes.
+        objects: The cluster's objects, without pods of controllers.
+    """
+    nodes = {node.name for node in wave.nodes}
+    places = {
+        f"{source.namespace or 'default'}/{source.name}": str(
+            mapping_at(source.document, "spec").get("nodeName")
+        )
+        for source in objects
+        if is_reservation(source)
+    }
+    pods = sorted(name for name, node in places.items() if node in nodes)
+    if pods:
+        verb = "holds" if len(pods) == 1 else "hold"
+        yield (
+            f"{count_text(len(pods), 'pod')} of KAI {verb} GPUs of its nodes for pods with shares: {join_names(pods, _NAMES)}; drains "
+            "leave them, and KAI deletes each once no pod shares its GPU any more: delete none by hand, since KAI then "
+            "deletes all pods that share its GPU at once, whatever their budgets allow"
+        )

@@ -1,0 +1,123 @@
+"""Shares of KAI in a plan: the pods of KAI that hold their GPUs, and its webhook."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from testing.command import drawbridge
+from testing.documents import api_object, namespace
+from testing.migration import GPU, hami_node, plugin_node, workload
+from testing.plan import planned, script
+
+ADOPTED: Final = """\
+translation:
+  adoptSchedulers: {kai-scheduler: default-scheduler}
+  profiles: {kai: gpu.nvidia.com}
+"""
+SHARED: Final = "translation: {adoptSchedulers: {kai-scheduler: default-scheduler}}\n"
+"""HAMi's driver serves the shares, on other nodes."""
+SELECTOR: Final = "'--pod-selector=app!=kai-resource-reservation'"
+RESERVATION: Final = "gpu-reservation-gpu-0-abcde"
+
+
+def reservation(group: str = "g1", node: str = "gpu-0", name: str = RESERVATION) -> dict[str, Any]:
+    """The pod that KAI's binder creates to hold a GPU."""
+    limits = {GPU: "1"}
+    return api_object(
+        "Pod",
+        name,
+        "kai-resource-reservation",
+        labels={"app": "kai-resource-reservation", "runai-gpu-group": group},
+        annotations={"karpenter.sh/do-not-disrupt": "true", "run.ai/reserve_for_gpu_index": "0"},
+        spec={
+            "nodeName": node,
+            "containers": [
+                {"name": "resource-reservation", "image": "a", "resources": {"limits": limits}}
+            ],
+        },
+    )
+
+
+def sharing(name: str, groups: list[str], memory: str = "8000") -> list[Any]:
+    """A Deployment with shares on gpu-0, one pod for each group."""
+    objects = workload(name, {"cpu": "1"}, ["gpu-0"] * len(groups), schedulerName="kai-scheduler")
+    for metadata in (objects[0]["spec"]["template"]["metadata"], objects[1]["metadata"]):
+        metadata["annotations"] = {"gpu-memory": memory}
+    for pod, group in zip(objects[1:], groups, strict=True):
+        pod["metadata"]["annotations"] = {"gpu-memory": memory}
+        pod["metadata"]["labels"] = {**pod["metadata"]["labels"], "runai-gpu-group": group}
+    return objects
+
+
+def cluster(*groups: str) -> list[Any]:
+    """Nodes with a device plugin and one of HAMi, and shares of KAI on one of them."""
+    return [
+        hami_node("hami-0"),
+        *(plugin_node(f"gpu-{number}") for number in range(3)),
+        *(namespace("team"), namespace("kai-resource-reservation")),
+        *sharing("web", list(groups) or ["g1", "g1"]),
+        reservation(),
+    ]
+
+
+def settings(tmp_path: Path, text: str = ADOPTED) -> Path:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_pods_of_kai_that_hold_a_gpu_are_no_pods_of_people(tmp_path: Path) -> None:
+    """They were native pods to be deleted by hand, and applied again after the wave; deletion ends all shares of the GPU."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(cluster()))
+    options = ("--settings", settings(tmp_path))
+
+    answer = json.loads(drawbridge("assess", "--snapshot", file, *options, "-o", "json").stdout)
+    plan = planned(tmp_path, cluster(), *options)
+
+    assert ["Deployment/team/web"] == [entry["object"] for entry in answer["workloads"]]
+    texts = {key: str(value) for wave in plan["waves"] for key, value in wave.items()}
+    assert {"notes"} == {key for key, text in texts.items() if RESERVATION in text} | {"notes"}
+    assert RESERVATION not in str({key: value for key, value in plan.items() if key != "waves"})
+    (wave,) = (
+        wave for wave in plan["waves"] if "gpu-0" in {node["name"] for node in wave["nodes"]}
+    )
+    (note,) = (note for note in wave["notes"] if RESERVATION in note)
+    assert "drains leave them, and KAI deletes each once no pod shares its GPU any more" in note
+    assert "apply their manifests" not in (tmp_path / "plan" / "README.md").read_text()
+
+
+def test_a_drain_leaves_the_pods_of_kai_that_hold_a_gpu(tmp_path: Path) -> None:
+    """`kubectl drain` stops at pods without a controller, and KAI deletes these once it has evicted the others."""
+    plan = planned(tmp_path, cluster(), "--settings", settings(tmp_path))
+
+    for wave in plan["waves"]:
+        for name in ("switch", "rollback"):
+            drains = [
+                line
+                for line in script(tmp_path, name, wave["wave"]).splitlines()
+                if "kubectl drain" in line and not line.lstrip().startswith("#")
+            ]
+            assert all(SELECTOR in line for line in drains)
+            assert len(wave["nodes"]) == len(drains)
+
+
+def test_drains_of_a_cluster_without_kai_evict_all(tmp_path: Path) -> None:
+    plan = planned(tmp_path, cluster()[:-1], "--settings", settings(tmp_path))
+
+    assert "--pod-selector" not in "".join(
+        script(tmp_path, "switch", wave["wave"]) for wave in plan["waves"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("groups", "free"), [(("g1", "g1"), 13), (("g1", "g2"), 12)], ids=["one", "two"]
+)
+def test_each_group_of_kai_has_a_gpu(tmp_path: Path, groups: tuple[str, ...], free: int) -> None:
+    """Each pod counted as a GPU of its own, beside the pods of KAI that hold these. There are 14 GPUs."""
+    plan = planned(tmp_path, cluster(*groups), "--settings", settings(tmp_path, SHARED))
+
+    assert free == plan["waves"][0]["freeForKeys"]["before"]
