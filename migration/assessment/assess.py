@@ -35,6 +35,7 @@ from migration.assessment.assumed import (
     without_nodes,
 )
 from migration.assessment.blockers import (
+    check_kai_webhook,
     check_limit_ranges,
     check_parts,
     find_blockers,
@@ -191,13 +192,12 @@ def _with_surroundings(
 ) -> Assessment:
     """Return an assessment with the components of others, the kept keys, budgets against drains, opt-outs, and unready nodes."""
     legacy_nodes = [node.node for node in assessment.nodes if node.legacy]
-    has_gpu_label = any(
-        source.kind == "Node"
-        and not text_map(source.document, "metadata", "labels").keys().isdisjoint(GPU_LABELS)
-        for source in objects
-    )
+    nodes = (source.document for source in objects if source.kind == "Node")
+    labels = (text_map(node, "metadata", "labels").keys() for node in nodes)
+    has_gpu_label = any(not own.isdisjoint(GPU_LABELS) for own in labels)
     return msgspec.structs.replace(
         assessment,
+        blockers=(*assessment.blockers, *check_kai_webhook(objects, assessment.workloads)),
         notes=(
             *assessment.notes,
             *opt_out_notes(objects, assessment.workloads),

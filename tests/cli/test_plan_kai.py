@@ -1,5 +1,6 @@
 """Shares of KAI in a plan: the pods of KAI that hold their GPUs, and its webhook."""
 
+import copy
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -121,3 +122,69 @@ def test_each_group_of_kai_has_a_gpu(tmp_path: Path, groups: tuple[str, ...], fr
     plan = planned(tmp_path, cluster(*groups), "--settings", settings(tmp_path, SHARED))
 
     assert free == plan["waves"][0]["freeForKeys"]["before"]
+
+
+# --- KAI's webhook --------------------------------------------------------------------------------
+
+
+def changed_cluster(*more: Any) -> list[Any]:
+    """The cluster with pods as KAI's webhook leaves them."""
+    objects = cluster()
+    for pod in objects:
+        if pod["kind"] == "Pod" and "gpu-memory" in pod["metadata"].get("annotations", {}):
+            pod["metadata"]["annotations"]["runai/shared-gpu-configmap"] = "web-abc-shared-gpu"
+            reference = {"key": "NVIDIA_VISIBLE_DEVICES", "name": "web-abc-shared-gpu-0"}
+            pod["spec"] = copy.deepcopy(pod["spec"])
+            pod["spec"]["containers"][0]["env"] = [
+                {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"configMapKeyRef": reference}}
+            ]
+    return [*objects, *more]
+
+
+def config(**selector: str) -> Any:
+    spec = {"global": {"namespaceLabelSelector": selector}}
+    return api_object("Config", "kai-config", api_version="kai.scheduler/v1", spec=spec)
+
+
+def kai_blockers(tmp_path: Path, objects: list[Any]) -> list[dict[str, Any]]:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+    options = ("--settings", settings(tmp_path), "-o", "json")
+    answer = json.loads(drawbridge("assess", "--snapshot", file, *options).stdout)
+    return [entry for entry in answer["blockers"] if entry["code"] == "kaiWebhook"]
+
+
+@pytest.mark.parametrize(
+    "more", [[], [config()], [config(**{"kubernetes.io/metadata.name": "team"})]]
+)
+def test_shares_that_kais_webhook_changes_block_until_it_leaves_their_namespace(
+    tmp_path: Path, more: list[Any]
+) -> None:
+    """The webhook rejects each next pod of them, and neither assess nor plan said so."""
+    objects = changed_cluster(*more)
+    team = next(entry for entry in objects if entry["kind"] == "Namespace")
+    team["metadata"]["labels"] = {"kubernetes.io/metadata.name": "team"}
+
+    (blocker,) = kai_blockers(tmp_path, objects)
+    plan = planned(tmp_path, objects, "--settings", settings(tmp_path))
+
+    assert ["Deployment/team/web"] == blocker["objects"]
+    assert "right before team is opted in" in blocker["fix"]
+    assert "spec.global.namespaceLabelSelector of KAI's Config" in blocker["fix"]
+    for wave in plan["waves"]:
+        notes = [note for note in wave["notes"] if "namespaceLabelSelector" in note]
+        assert (wave["namespaces"] == ["team"]) is (len(notes) == 1)
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [cluster(), changed_cluster(config(kai="on"))],
+    ids=["without the webhook", "left by it"],
+)
+def test_shares_that_kais_webhook_leaves_alone_are_no_blocker(
+    tmp_path: Path, objects: list[Any]
+) -> None:
+    plan = planned(tmp_path, objects, "--settings", settings(tmp_path))
+
+    assert [] == kai_blockers(tmp_path, objects)
+    assert "namespaceLabelSelector" not in str(plan["waves"])

@@ -19,11 +19,12 @@ from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.chart_names import CHART_MAPPINGS
 from migration.cluster.evidence import controller_kind, list_at, mapping_at, text_map
 from migration.cluster.node_devices import Source
+from migration.legacy.kai_webhook import pods_of_kai_webhook
 from migration.legacy.plugin_vendors import NVIDIA
 from migration.plan.drivers.operator_policy import POLICY_CHANGES, needs_policy_changes
 from migration.plan.drivers.vendors import CHART_CLASSES, hami_notes, is_koordlet
 from migration.plan.facts.device_plugins import DevicePlugins
-from migration.plan.facts.kai_shares import reservation_notes
+from migration.plan.facts.kai_shares import kai_webhook_notes, reservation_notes
 from migration.plan.facts.kept_schedulers import kept_scheduler_notes
 from migration.plan.facts.kueue import native_queue_notes, queue_notes, queued_workloads
 from migration.plan.facts.neighbours import exporter_notes
@@ -163,6 +164,7 @@ def with_environment(
         nodes_by_use: The nodes by the pods that run there.
         plugins: The cluster's device plugins.
     """
+    changed_namespaces = {namespace for namespace, _ in pods_of_kai_webhook(objects)}
     # A large cluster has a hundred thousand pods of controllers, which no note here is about, and hundreds of waves.
     objects = tuple(
         source for source in objects if source.kind != "Pod" or not controller_kind(source.document)
@@ -189,6 +191,7 @@ def with_environment(
                 *queue_notes(wave, queued, objects),
                 *kept_scheduler_notes(wave, nodes_by_use.kept_schedulers, objects),
                 *reservation_notes(wave, objects),
+                *kai_webhook_notes(wave, changed_namespaces),
                 *(
                     native_queue_notes(plan, queued, objects, nodes_by_use)
                     if wave.wave == 1

@@ -1,12 +1,13 @@
 """Notes on what KAI has beside the pods that share its GPUs: pods that hold these, and a webhook. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from findings.text import count_text, join_names
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import mapping_at
 from migration.cluster.reservations import is_reservation
+from migration.legacy.kai_webhook import KAI_WEBHOOK, leave_kai_webhook
 from migration.plan.model.plan import Wave
 
 _NAMES: Final = 5
@@ -36,3 +37,15 @@ def reservation_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[s
             "leave them, and KAI deletes each once no pod shares its GPU any more: delete none by hand, since KAI then "
             "deletes all pods that share its GPU at once, whatever their budgets allow"
         )
+
+
+def kai_webhook_notes(wave: Wave, namespaces: Collection[str]) -> Iterator[str]:
+    """Yield a note on the namespaces that a wave opts in while KAI's webhook changes their pods.
+
+    Args:
+        wave: The wave with its namespaces.
+        namespaces: The namespaces with pods that KAI's webhook has changed, and goes on with.
+    """
+    own = sorted({*wave.opted_in}.intersection(namespaces))
+    if own:
+        yield f"{KAI_WEBHOOK}: {leave_kai_webhook(own)}"
