@@ -99,7 +99,7 @@ class WaveSearch:
     def _find_alone(self, moment: Moment) -> Attempt | None:
         """Return a wave without nodes, of namespaces alone; None without one."""
         obstacle, attempt = self.obstacle, None
-        daemon_nodes = self._placer.daemon_nodes(moment.placement)
+        daemon_nodes = self._placer.daemon_pods.nodes(moment.placement)
         if moment.servable(frozenset(), daemon_nodes) and not self._stops():
             attempt = self._try_parts(moment)
         self.obstacle = obstacle or self.obstacle
@@ -170,7 +170,9 @@ class WaveSearch:
 
     def _ordered(self, moment: Moment) -> list[Candidate]:
         """Return the nodes in the order of their waves: with few pods first, with work that has to end last."""
-        return nodes_in_order(moment, self._placer.bound_nodes(moment.stage, moment.placement))
+        return nodes_in_order(
+            moment, self._placer.daemon_pods.bound_nodes(moment.stage, moment.placement)
+        )
 
     def _spared_first(self, moment: Moment, ordered: list[Candidate]) -> list[Candidate]:
         """Return the nodes, those of groups without a node to spare last.
@@ -285,7 +287,7 @@ class WaveSearch:
         """Return the reason that a part gets no claims with a wave, too; empty for one that would fit."""
         names = frozenset(entry.node.name for entry in attempt.nodes)
         text = part.workloads[0] if part.workloads else "the rest of it"
-        if part not in moment.servable(names, self._placer.daemon_nodes(moment.placement)):
+        if part not in moment.servable(names, self._placer.daemon_pods.nodes(moment.placement)):
             return f"no node that {text} may use is switched by then"
         if awaited := moment.awaiting(part, names):
             return awaited[0].text(text)
@@ -406,7 +408,7 @@ class WaveSearch:
         A namespace is opted in with the first node of its DaemonSets: later, pods there had device keys and no
         plugin; earlier, those that are created anew had claims and no driver.
         """
-        daemon_nodes = self._placer.daemon_nodes(moment.placement)
+        daemon_nodes = self._placer.daemon_pods.nodes(moment.placement)
         left = {entry.node.name for entry in moment.nodes} - names
         bound = {name for name, nodes in daemon_nodes.items() if nodes & names}
         early = {

@@ -157,7 +157,7 @@ class SparingSearch:
 
     def _node_choices(self, moment: Moment) -> Iterator[tuple[Candidate, ...]]:
         """Yield the nodes of the next wave, without work as long as there are such, and one choice of equal nodes."""
-        bound = self._placer.bound_nodes(moment.stage, moment.placement)
+        bound = self._placer.daemon_pods.bound_nodes(moment.stage, moment.placement)
         ordered = next(rounds(nodes_in_order(moment, bound), self._policy), [])
         pods: dict[str, Counter[str]] = {}
         for key, name in moment.placement.nodes.items():

@@ -109,7 +109,7 @@ class WaveReports:
         for number, (moment, attempt) in enumerate(attempts, start=1):
             names = {entry.node.name for entry in attempt.nodes}
             after = stage_after(moment.stage, names, attempt.parts)
-            waiting = self._placer.waiting_nodes(after, attempt.after)
+            waiting = self._placer.daemon_pods.waiting_nodes(after, attempt.after)
             others = {name: own for name, own in waiting.items() if name not in former}
             notes = (
                 *next_notes[number - 1],

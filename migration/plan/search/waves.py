@@ -200,7 +200,7 @@ class Planner:
                 self._serving,
                 self._usable_nodes(start),
                 begin.idle,
-                self._placer.waiting_nodes(begin.stage, begin.placement),
+                self._placer.daemon_pods.waiting_nodes(begin.stage, begin.placement),
             ),
             held=()
             if progress.stops()

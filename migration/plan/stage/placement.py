@@ -4,7 +4,7 @@ Pods keep their node and their devices as long as it can serve them; the allocat
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 import msgspec
@@ -39,6 +39,7 @@ from migration.cluster.equivalence import (
 )
 from migration.cluster.node_devices import Source
 from migration.plan.stage.apart import PodsApart, place_apart
+from migration.plan.stage.daemon_pods import DaemonPods
 from migration.plan.stage.other_pods import OtherPods, PodName
 from migration.plan.stage.separation import PodSeparation
 from migration.plan.stage.stage import (
@@ -144,7 +145,7 @@ class Placer:
         by_name = {node.metadata.name: node for node in state.nodes}
         self.separation = PodSeparation(workloads, by_name)
         self._by_key = {pod.key: pod for pod in self.pods}
-        self._daemon_pods = tuple(pod for pod in self.pods if pod.is_pinned and pod.has_claims)
+        self.daemon_pods = DaemonPods(self.pods)
         self._shapes = {pod.key: pod_shape(pod.pod, self._templates) for pod in self.pods}
         by_shape: dict[bytes, PodRequest] = {}
         for pod in self.pods:
@@ -255,33 +256,6 @@ class Placer:
             for index in range(number if self._reachable else 0)
         }
         return () if () in places else sorted(places, key=encode)
-
-    def bound_nodes(self, stage: Stage, placement: Placement) -> frozenset[str]:
-        """Return the nodes with a DaemonSet's pod that has to have claims before its node is switched."""
-        return frozenset(
-            node for pod, node in self._placed_daemon_pods(placement) if not stage.moves(pod)
-        )
-
-    def daemon_nodes(self, placement: Placement) -> Mapping[str, frozenset[str]]:
-        """Return namespace to the nodes with pods of its DaemonSets that get claims."""
-        nodes: dict[str, set[str]] = {}
-        for pod, node in self._placed_daemon_pods(placement):
-            nodes.setdefault(pod.namespace, set()).add(node)
-        return {namespace: frozenset(names) for namespace, names in nodes.items()}
-
-    def waiting_nodes(self, stage: Stage, placement: Placement) -> Mapping[str, tuple[str, ...]]:
-        """Return DaemonSet to the nodes with a device plugin and pods of it that are not restarted yet."""
-        nodes: dict[str, set[str]] = {}
-        for pod, node in self._placed_daemon_pods(placement):
-            if stage.moves(pod) and node not in stage.switched:
-                nodes.setdefault(pod.key.workload, set()).add(node)
-        return {workload: tuple(sorted(names)) for workload, names in nodes.items()}
-
-    def _placed_daemon_pods(self, placement: Placement) -> Iterator[tuple[PlannedPod, str]]:
-        """Yield the pods of DaemonSets that get claims, with their nodes."""
-        for pod in self._daemon_pods:
-            if node := placement.nodes.get(pod.key):
-                yield pod, node
 
     def unserved(self, stage: Stage, keys: Iterable[PodKey]) -> frozenset[str]:
         """Return the workloads of some pods that no node would serve after their move, however empty it was.
