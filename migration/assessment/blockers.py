@@ -401,7 +401,7 @@ def check_limit_ranges(
 def check_kai_webhook(
     objects: Iterable[SourceObject], workloads: Iterable[AssessedWorkload]
 ) -> Iterator[Blocker]:
-    """Yield a blocker for workloads whose next pods with claims are rejected, as long as KAI's webhook changes them first."""
+    """Yield a blocker for workloads with shares of KAI: their next pods with claims are rejected after KAI's webhook."""
     changed = pods_of_kai_webhook(objects)
     keys = [
         workload.key

@@ -1,4 +1,4 @@
-"""Notes on what KAI has beside the pods that share its GPUs: pods that hold these, and a webhook. Pure."""
+"""Notes on the pods with which KAI holds shared GPUs, and on its webhook. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final

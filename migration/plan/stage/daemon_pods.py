@@ -1,4 +1,4 @@
-"""The pods of DaemonSets that get claims: each on its node, where it waits until this is switched. Pure."""
+"""The pods of DaemonSets with claims: each waits on its node until this is switched. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
