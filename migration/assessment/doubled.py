@@ -19,8 +19,9 @@ DOUBLED: Final = (
 )
 DOUBLED_FIX: Final = (
     "cordon it now; set the label back that keeps one of both from it, such as nvidia.com/gpu.deploy.device-plugin=false "
-    "(the GPU Operator may have set it to true: its issue 2288), or that of the driver; where koordlet has left, delete what it "
-    "registered (kubectl delete devices.scheduling.koordinator.sh NODE); then take a new snapshot"
+    "(the GPU Operator may have set it to true: its issue 2288), or that of the driver; let a driver of NICs that Koordinator "
+    "hands out, such as dra.net, run on switched nodes only, which have the label drawbridge.internal/dra-driver; where "
+    "koordlet has left, delete what it registered (kubectl delete devices.scheduling.koordinator.sh NODE); then take a new snapshot"
 )
 
 

@@ -10,10 +10,12 @@ from migration.assessment.outcomes import AssessedWorkload
 from migration.cluster.node_devices import GPU
 from translation.reading.arbiter import is_nic
 from translation.vocabularies.hami.keys import MEMORY_PERCENT, OWN_KEYS
+from translation.vocabularies.koordinator.keys import RDMA
 from translation.vocabularies.nvidia import is_replica_name, keep_setting
 
 _KEEP: Final = "leave NICs with their device plugin by translation.keep of the settings"
 _PUBLISH: Final = "have a driver publish devices of {} on nodes that these pods may use"
+_ON_SWITCHED: Final = " (of NICs that Koordinator hands out on switched nodes only, as docs/migrate/koordinator.md says)"
 _SELECT: Final = "give them another node selector"
 WHOLE_CARD: Final = f"beside {GPU}, {MEMORY_PERCENT}: 100 is a whole card of HAMi's driver"
 _ANEW: Final = " (a Job has to be created anew with it, as its template cannot change)"
@@ -62,12 +64,14 @@ def serve_fix(
     lacking_names = lacking.names or all_names
     gpus = {name for key, name in classes if key == GPU}
     is_whole = not (gpus.isdisjoint(lacking_names) or set(OWN_KEYS).intersection(workload.keys))
+    koordinator_nics = {name for key, name in classes if key == RDMA}
     # NICs that stay with their device plugin move the rest only where nothing else lacks devices.
     others = {name for key, name in classes if not is_nic(key)}
     is_rest_served = len(all_names) > 1 and lacking.names.isdisjoint(others)
     ways = [
         *([_KEEP] if is_rest_served and nics_of(workload) else []),
-        _PUBLISH.format("that class" if len(lacking_names) == 1 else "these classes"),
+        _PUBLISH.format("that class" if len(lacking_names) == 1 else "these classes")
+        + ("" if lacking_names.isdisjoint(koordinator_nics) else _ON_SWITCHED),
         *([f"let them request a share ({WHOLE_CARD})"] if is_whole else []),
         *([_SELECT] if lacking.are_elsewhere else []),
     ]

@@ -19,6 +19,7 @@ from kube.api.resource import ResourceSlice
 from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
 from migration.cluster.evidence import mapping_at, text_map
+from migration.cluster.koordinator_nics import nodes_of_doubled_nics
 from translation.model.intents import DeviceKind
 from translation.profiles.profile import Profile
 from translation.reading.arbiter import is_nic
@@ -95,8 +96,8 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
         replicas: The times that its device plugin offers each GPU under the name of whole ones.
         mig_size: The size of the MIG devices that its device plugin offers under that name, such as `1g.5gb`; empty if
             these are GPUs.
-        is_doubled: A legacy system and a DRA driver both hand out its devices. koord-scheduler does so while there is a
-            Device object, from which koord-manager derives the amounts of the node, too.
+        is_doubled: A legacy system and a DRA driver both hand out its devices, be they NICs of Koordinator. koord-scheduler
+            does so while there is a Device object, from which koord-manager derives the amounts of the node, too.
     """
 
     node: str
@@ -153,6 +154,8 @@ def read_nodes(
         renamed_keys: Resource name in pods to the name that it stands for.
     """
     gpu_names = with_renamed((GPU,), renamed_keys)
+    slices = tuple(slices)
+    doubled_nics = nodes_of_doubled_nics(koordinator, slices) if koordinator else frozenset()
     device_counts: dict[str, dict[str, int]] = {}
     for slice_ in slices:
         node, driver = slice_.spec.node_name, slice_.spec.driver
@@ -168,7 +171,13 @@ def read_nodes(
         )
         for node in sorted(nodes, key=lambda node: node.metadata.name)
     )
-    return [devices for devices in assessed_nodes if devices.source is not None]
+    return [
+        msgspec.structs.replace(devices, is_doubled=True)
+        if devices.node in doubled_nics
+        else devices
+        for devices in assessed_nodes
+        if devices.source is not None
+    ]
 
 
 def _node(

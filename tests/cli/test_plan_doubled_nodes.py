@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from kube.manifests.dump import dump_yaml
+from testing import documents
 from testing.command import drawbridge
 from testing.documents import namespace, node
 from testing.migration import GPU, WHOLE, hami_node, plugin_node, resource_slice, workload
@@ -38,6 +39,28 @@ def registered(name: str) -> dict[str, Any]:
     }
 
 
+ADDRESS: Final = "0000:1a:00.0"
+
+
+def registered_nic(name: str, address: str = ADDRESS, function: str = "") -> dict[str, Any]:
+    """A NIC of a node that koord-scheduler allocates, or a virtual function of it."""
+    nic = {"type": "rdma", "id": address, "health": True, "topology": {"busID": address}}
+    groups = [{"vfs": [{"minor": 0, "busID": function}]}] if function else []
+    return {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Device",
+        "metadata": {"name": name},
+        "spec": {"devices": [{**nic, "vfGroups": groups}]},
+    }
+
+
+def published_nic(name: str, address: str = ADDRESS) -> dict[str, Any]:
+    attributes = {"resource.kubernetes.io/pciBusID": {"string": address}}
+    return documents.resource_slice(
+        {"name": "nic-0", "attributes": attributes}, driver="dra.net", node=name, name=f"nic-{name}"
+    )
+
+
 def cluster(*more: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     web = workload("web", WHOLE, ["gpu-1"], kind="StatefulSet")
     return [plugin_node("gpu-1"), plugin_node("gpu-2"), namespace("team"), *web, *more]
@@ -57,8 +80,14 @@ def blockers(tmp_path: Path, objects: Objects) -> dict[str, list[str]]:
         [hami_node("gpu-0"), published("gpu-0", HAMI)],
         [{**plugin_node("gpu-0"), "spec": {"unschedulable": True}}, published("gpu-0")],
         [node("gpu-0"), registered("gpu-0"), published("gpu-0", HAMI)],
+        [plugin_node("gpu-0"), registered_nic("gpu-0"), published_nic("gpu-0", "0000:1A:00.0")],
+        [
+            plugin_node("gpu-0"),
+            registered_nic("gpu-0", "0000:00:0", ADDRESS),
+            published_nic("gpu-0"),
+        ],
     ],
-    ids=["plugin", "HAMi", "cordoned", "Koordinator"],
+    ids=["plugin", "HAMi", "cordoned", "Koordinator", "NICs", "functions of NICs"],
 )
 def test_a_node_of_both_is_a_blocker_and_held(tmp_path: Path, doubled: Objects) -> None:
     """Two pods might have the same GPU, and an ordinary wave switched it without a note."""
@@ -90,8 +119,10 @@ def test_devices_of_a_node_of_both_are_not_free(tmp_path: Path) -> None:
         [node("gpu-0"), published("gpu-0")],
         [plugin_node("gpu-0"), published("gpu-0", "nic.example.com")],
         [{**hami_node("gpu-0"), "status": {"allocatable": {}}}, published("gpu-0", HAMI)],
+        [plugin_node("gpu-0"), registered_nic("gpu-0"), published_nic("gpu-0", "0000:1b:00.0")],
+        [plugin_node("gpu-0"), registered_nic("gpu-1"), published_nic("gpu-0")],
     ],
-    ids=["switched", "other devices", "annotation of HAMi left"],
+    ids=["switched", "other devices", "annotation of HAMi left", "other NICs", "other node"],
 )
 def test_a_node_of_one_system_is_no_blocker(tmp_path: Path, others: Objects) -> None:
     assert "handedOutTwice" not in blockers(tmp_path, cluster(*others))
@@ -114,8 +145,9 @@ def renamed_node(name: str) -> dict[str, Any]:
         ([renamed_node("gpu-0"), published("gpu-0", HAMI)], HAMI_RENAMED),
         ([node("gpu-0", {QAT: "4"}), published("gpu-0", "qat.intel.com")], ""),
         ([node("gpu-0"), registered("gpu-0"), published("gpu-0", HAMI)], ""),
+        ([node("gpu-0"), registered_nic("gpu-0"), published_nic("gpu-0")], ""),
     ],
-    ids=["plugin", "renamed key", "other devices", "Koordinator"],
+    ids=["plugin", "renamed key", "other devices", "Koordinator", "NICs"],
 )
 def test_verify_fails_for_a_node_of_both(tmp_path: Path, objects: Objects, settings: str) -> None:
     """It compared allocations alone, and its note changed no exit status, so `verify.sh` said that the wave is done."""

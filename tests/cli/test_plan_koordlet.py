@@ -116,7 +116,10 @@ def test_gpus_and_nics_of_one_root_move_with_what_koordlet_tells_of_it(tmp_path:
         ]
         objects += [node(name, {}, {}, {}), api_object("Device", name, spec={"devices": gpus})]
 
-    held = held_objects(planned(tmp_path, objects))
+    plan = planned(tmp_path, objects)
 
+    held = held_objects(plan)
     assert "unsupportedAsPublished" not in str(held)
     assert "would have devices of dranet" in held["Deployment/team/train"]
+    (fix,) = (entry["fix"] for entry in plan["held"] if entry["object"] == "Deployment/team/train")
+    assert "NICs that Koordinator hands out on switched nodes only" in fix
