@@ -167,6 +167,18 @@ def test_a_node_of_a_pool_is_kept_while_it_is_empty(
         assert lines.index(f"{uncordon} gpu-0") < end
 
 
+@pytest.mark.parametrize("pool", ["b", "a100"])
+def test_a_note_on_a_pool_names_its_nodes_that_are_held(tmp_path: Path, pool: str) -> None:
+    """It said "once all its nodes are switched", which no wave of the plan does."""
+    label = "eks.amazonaws.com/nodegroup"
+    cordoned = {**plugin_node("gpu-1", 4, **{label: pool}), "spec": {"unschedulable": True}}
+
+    plan = planned(tmp_path, [plugin_node("gpu-0", 4, **{label: "a100"}), cordoned, PLUGIN])
+
+    assert "in the pool once all its nodes are switched" in notes(plan)
+    assert ("which this plan does not do, as it holds gpu-1" in notes(plan)) is (pool == "a100")
+
+
 def test_a_switched_node_is_kept_until_pods_may_use_it(tmp_path: Path) -> None:
     """Uncordoned and empty it was without the annotation, for as long as other nodes of the wave took."""
     pool = {"cloud.google.com/gke-nodepool": "a100"}

@@ -28,7 +28,7 @@ from migration.plan.facts.kai_shares import kai_webhook_notes, reservation_notes
 from migration.plan.facts.kept_schedulers import kept_scheduler_notes
 from migration.plan.facts.kueue import native_queue_notes, queue_notes, queued_workloads
 from migration.plan.facts.neighbours import exporter_notes
-from migration.plan.facts.node_autoscalers import autoscaler_notes, halt_notes
+from migration.plan.facts.node_autoscalers import autoscaler_notes, halt_notes, nodes_left_in_pools
 from migration.plan.facts.repository_patches import (
     KUSTOMIZE,
     patch_file,
@@ -175,6 +175,7 @@ def with_environment(
     labels, queued = _labels_of_namespaces(objects), queued_workloads(objects)
     halts = halt_notes(plan.waves, objects)
     nodes = [node for wave in plan.waves for node in wave.nodes]
+    left_nodes = nodes_left_in_pools(plan, objects)
     blind_objects = [source for source in objects if source.kind in CLAIM_BLIND_KINDS]
     waves = (
         msgspec.structs.replace(
@@ -186,7 +187,7 @@ def with_environment(
                 *((POLICY_CHANGES,) if wave.wave == 1 and needs_policy_changes(plan) else ()),
                 *_plugin_notes(wave, plan.plugin_label, plugins),
                 *(plugins.lookalike_notes(nodes) if wave.wave == 1 else ()),
-                *environment_notes(plan, wave, objects, nodes_by_use, halts),
+                *environment_notes(plan, wave, objects, nodes_by_use, halts, left_nodes=left_nodes),
                 *_quota_notes(wave, blind_objects, vocabularies),
                 *queue_notes(wave, queued, objects),
                 *kept_scheduler_notes(wave, nodes_by_use.kept_schedulers, objects),
@@ -265,6 +266,8 @@ def environment_notes(
     objects: Sequence[SourceObject],
     nodes_by_use: NodesByUse,
     halts: Mapping[int, str],
+    *,
+    left_nodes: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:
     """Yield notes for a person on a wave's surroundings.
 
@@ -274,13 +277,14 @@ def environment_notes(
         objects: The cluster's objects.
         nodes_by_use: The nodes by the pods that run there.
         halts: The notes of `halt_notes`.
+        left_nodes: The nodes of `nodes_left_in_pools`.
     """
     earlier = [entry for entry in plan.waves if entry.wave < wave.wave]
     yield from hami_notes(wave, earlier, nodes_by_use.hami)
     yield from _koordlet_notes(wave, objects)
     yield from selecting_notes(plan, wave, objects)
     yield from exporter_notes(wave, earlier, objects)
-    yield from autoscaler_notes(plan, wave, objects, nodes_by_use, halts)
+    yield from autoscaler_notes(plan, wave, objects, nodes_by_use, halts, left_nodes=left_nodes)
     for reference, manager in plan.managed.items():
         kind = reference.partition("/")[0]
         is_of_wave = changes(plan, wave, reference)

@@ -24,6 +24,7 @@ from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan, Wave
 from translation.cluster.component_statements import Component, Statement, Topic, statements_about
 
+_NODE: Final = "Node//"
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 _POOLS: Final = (
@@ -74,6 +75,8 @@ def autoscaler_notes(
     objects: Sequence[SourceObject],
     nodes_by_use: NodesByUse,
     halts: Mapping[int, str] = {},
+    *,
+    left_nodes: Mapping[str, Sequence[str]] = {},
 ) -> Iterator[str]:
     """Yield notes on the autoscalers of a wave's nodes, and on the labels of their pools.
 
@@ -85,12 +88,13 @@ def autoscaler_notes(
         objects: The cluster's objects.
         nodes_by_use: The nodes by the pods that run there.
         halts: The notes of `halt_notes`.
+        left_nodes: The nodes of `nodes_left_in_pools`.
     """
     yield from _statement_notes(plan, wave, objects, nodes_by_use)
     yield from _unready_notes(plan, wave, objects)
     if wave.wave in halts:
         yield halts[wave.wave]
-    yield from _pool_notes(wave)
+    yield from _pool_notes(wave, left_nodes)
 
 
 def _unready_notes(plan: Plan, wave: Wave, objects: Sequence[SourceObject]) -> Iterator[str]:
@@ -205,7 +209,25 @@ def _autoscaler_topics(
     return topics
 
 
-def _pool_notes(wave: Wave) -> Iterator[str]:
+def nodes_left_in_pools(plan: Plan, objects: Iterable[SourceObject]) -> dict[str, tuple[str, ...]]:
+    """Return pool, as `key=value`, to its nodes that the plan holds, for the pools of its waves.
+
+    Args:
+        plan: The plan.
+        objects: The cluster's objects, which are read once for all waves.
+    """
+    pools = {node.pool for wave in plan.waves for node in wave.nodes} - {""}
+    names = {entry.object.removeprefix(_NODE) for entry in plan.held} if pools else set[str]()
+    left_nodes: dict[str, list[str]] = {}
+    for source in objects if names else ():
+        if (source.api_version, source.kind) == ("v1", "Node") and source.name in names:
+            pool = pool_of(text_map(source.document, "metadata", "labels"))
+            if pool in pools:
+                left_nodes.setdefault(pool, []).append(source.name)
+    return {pool: tuple(sorted(own)) for pool, own in left_nodes.items()}
+
+
+def _pool_notes(wave: Wave, left_nodes: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield a note on each pool of a wave's nodes, and on the labels of its new nodes."""
     labels: dict[str, str] = {}
     for node in wave.nodes:
@@ -217,6 +239,16 @@ def _pool_notes(wave: Wave) -> Iterator[str]:
             "drift, and Karpenter replaces them; where a new node stays uninitialized, delete its NodeClaim by hand once it is "
             "empty"
             if pool.startswith(f"{KARPENTER_POOL}=")
-            else f"set the labels {texts} in the pool once all its nodes are switched"
+            else f"set the labels {texts} in the pool once all its nodes are switched{_later(left_nodes.get(pool, ()))}"
         )
         yield f"node pool {pool}: new nodes come with the device plugin; {way}"
+
+
+def _later(names: Sequence[str]) -> str:
+    """Return the words about a pool of which the plan holds some nodes; empty without any."""
+    return (
+        f", which this plan does not do, as it holds {join_names(names)}: until then no pod with claims may use a new node of it, "
+        "and a new plan switches that"
+        if names
+        else ""
+    )
