@@ -71,7 +71,10 @@ from migration.assessment.unmoved import (
     check_kept_names,
     check_uncounted,
     check_unmoved,
+    find_unselected,
     staying_nodes,
+    staying_notes,
+    without_unplaced,
 )
 from migration.assessment.unready_nodes import unready_notes
 from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
@@ -257,6 +260,7 @@ def complete_assessment(
         if unplaced
         else frozenset[str]()
     )
+    unselected = find_unselected(cluster, unserved)
     staying = staying_nodes(cluster)
     legacy_nodes = {node.node for node in cluster.nodes if node.legacy}
     keys_on = legacy_keys(cluster.nodes, cluster.sliced)
@@ -266,7 +270,7 @@ def complete_assessment(
         *check_kept_names(cluster.names_in_use),
         *find_blockers(
             cluster.workloads,
-            capacity,
+            without_unplaced(capacity, unselected),
             [node for node in cluster.state.nodes if node.metadata.name in legacy_nodes],
             cluster.version,
             unreadable,
@@ -296,12 +300,8 @@ def complete_assessment(
         blockers=blockers,
         notes=(
             *quota_stops.notes,
-            # One system keeps its pods from the nodes of another.
-            *(
-                find_smaller_cards(cluster.workloads, cluster.nodes, cluster.state)
-                if len({node.source for node in cluster.nodes}) > 1
-                else ()
-            ),
+            *staying_notes(cluster, unselected),
+            *find_smaller_cards(cluster.workloads, cluster.nodes, cluster.state),
         ),
         readers={
             name: keys

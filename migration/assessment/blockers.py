@@ -463,6 +463,8 @@ def find_smaller_cards(
         nodes: The nodes with devices.
         state: The cluster's state, with assumed slices.
     """
+    if len({node.source for node in nodes}) < 2:
+        return  # One system keeps its pods from the nodes of another.
     drivers: dict[str, set[str]] = {}
     for slice_ in state.slices:
         if slice_.spec.node_name:

@@ -4,13 +4,16 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from allocator.model.feature_gates import Features
+from allocator.pods.node_eligibility import is_eligible
 from answers.cluster.device_classes import select_devices
 from answers.cluster.devices import published_devices
 from answers.cluster.uses import node_of
 from findings.finding import Code
-from findings.text import join_names
-from kube.api.core import Pod
+from findings.text import count_text, join_names
+from kube.api.core import Pod, Toleration
 from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import NOT_PLACED, Blocker
@@ -28,6 +31,7 @@ from migration.cluster.node_devices import Source
 from migration.legacy.kept_names import NamesInUse
 
 _BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ, Code.OPTED_OUT})
+_EVERY_TAINT: Final = Toleration(operator="Exists")
 _NOT_KNOWN: Final = "whether it would find some on another node is not known"
 _OF_SCHEDULER: Final = "its scheduler gives it what its annotations request, and keeps it by translation.adoptSchedulers, so it gets no claim"
 _SOLVE: Final = "solve what assess reports of it, wait for it to end, or move it by hand"
@@ -76,8 +80,7 @@ def check_unmoved(cluster: AssessedCluster, proposed: Collection[str]) -> Iterat
     for workload in cluster.workloads:
         reference = workload.key.reference
         # Those that would be rejected are blockers by their codes.
-        is_left = workload.result is None and workload.outcome is not Outcome.REFUSED
-        if not is_left or reference in proposed:
+        if not _is_left(workload) or _is_opted_out(workload) or reference in proposed:
             continue
         if places := _kept_places(workload, cluster.state.pods, nodes):
             cause, fix = unmoved_text(workload, cluster.unserved_next.get(reference, ()))
@@ -87,6 +90,55 @@ def check_unmoved(cluster: AssessedCluster, proposed: Collection[str]) -> Iterat
             names_of.setdefault((code, message, fix), []).append(reference)
     for (code, message, fix), names in names_of.items():
         yield Blocker(code=code, message=message, fix=fix, objects=tuple(names))
+
+
+def _is_left(workload: AssessedWorkload) -> bool:
+    """Return True for a workload that keeps its keys; those that would be rejected are blockers by their codes."""
+    return workload.result is None and workload.outcome is not Outcome.REFUSED
+
+
+def _is_opted_out(workload: AssessedWorkload) -> bool:
+    """Return True if pods keep their keys since somebody chose so, for a reason that is told first."""
+    cause = next((entry for entry in workload.findings if entry.code in _BY_HAND), None)
+    return cause is not None and cause.code is Code.OPTED_OUT
+
+
+def staying_notes(cluster: AssessedCluster, unselected: Mapping[str, int]) -> Iterator[Blocker]:
+    """Yield notes on pods that stay as they are, since somebody chose so, or since no node takes them today, either.
+
+    Args:
+        cluster: The cluster.
+        unselected: The pods of `find_unselected`.
+    """
+    yield from _opted_out_notes(cluster)
+    if unselected:
+        yield Blocker(
+            code=NOT_PLACED,
+            message=f"{count_text(sum(unselected.values()), 'pod')} that no node would serve wait today, too, since no node "
+            "has the labels that they select, and plan holds nothing for them",
+            fix="give them another node selector, or add nodes with these labels",
+            objects=tuple(unselected),
+        )
+
+
+def _opted_out_notes(cluster: AssessedCluster) -> Iterator[Blocker]:
+    """Yield a note for each reason that pods stay as they are because somebody chose so, with their nodes.
+
+    The fix of other blockers is to set that label.
+    """
+    nodes = {node.node for node in cluster.nodes if node.legacy}
+    names_of: dict[tuple[str, str], list[str]] = {}
+    for workload in filter(_is_opted_out, filter(_is_left, cluster.workloads)):
+        if _kept_places(workload, cluster.state.pods, nodes):
+            text = unmoved_text(workload, ())
+            names_of.setdefault(text, []).append(workload.key.reference)
+    for (cause, fix), names in names_of.items():
+        yield Blocker(
+            code=Code.OPTED_OUT.value,
+            message=f"a pod uses devices, and {cause}; it stays as it is, and so does its node",
+            fix=fix,
+            objects=tuple(names),
+        )
 
 
 def _kept_places(
@@ -178,6 +230,38 @@ def check_uncounted(
         names_of.setdefault((message, fix), []).append(name)
     for (message, fix), names in names_of.items():
         yield Blocker(code=NOT_PLACED, message=message, fix=fix, objects=tuple(names))
+
+
+def find_unselected(cluster: AssessedCluster, unserved: Collection[str]) -> dict[str, int]:
+    """Return workload to its pods that wait today, and go on to wait: no node has the labels that they select.
+
+    Args:
+        cluster: The cluster.
+        unserved: The workloads that no node would serve, however empty it was.
+    """
+    unselected: dict[str, int] = {}
+    for workload in cluster.workloads:
+        if workload.key.reference not in unserved:
+            continue
+        pods = [pod for name in workload.members if (pod := cluster.state.pods.get(name))]
+        selecting = [
+            msgspec.structs.replace(
+                pod, spec=msgspec.structs.replace(pod.spec, tolerations=(_EVERY_TAINT,))
+            )
+            for pod in pods
+        ]
+        if pods and not any(
+            pod.spec.node_name or any(is_eligible(pod, node) for node in cluster.state.nodes)
+            for pod in selecting
+        ):
+            unselected[workload.key.reference] = len(pods)
+    return unselected
+
+
+def without_unplaced(capacity: Capacity, names: Collection[str]) -> Capacity:
+    """Return the placed pods without word of some workloads whose pods were not."""
+    unplaced = {name: pods for name, pods in capacity.unplaced.items() if name not in names}
+    return msgspec.structs.replace(capacity, unplaced=unplaced)
 
 
 def _nodes_of_pods(cluster: AssessedCluster) -> dict[str, list[str]]:

@@ -52,6 +52,23 @@ def test_pods_that_run_are_placed_where_they_are(tmp_path: Path) -> None:
     assert blocker["message"].endswith("; all of them wait today, too")
 
 
+@pytest.mark.parametrize("label", ["reserved", "shared"])
+def test_a_pod_that_no_node_takes_today_either_blocks_nothing(tmp_path: Path, label: str) -> None:
+    """It was a blocker for ever, with a fix about drivers."""
+    nodes = [plugin_node("gpu-0", pool="shared")]
+    waiting = workload("wait", {GPU: "16"}, [""], nodeSelector={"pool": label})
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml([*nodes, namespace("team"), *waiting]))
+
+    result = drawbridge("assess", "--snapshot", file, "-o", "json")
+
+    answer = json.loads(result.stdout)
+    rows = {row: [entry["objects"] for entry in answer[row]] for row in ("blockers", "notes")}
+    named, others = ("notes", "blockers") if label == "reserved" else ("blockers", "notes")
+    assert ([["Deployment/team/wait"]], []) == (rows[named], rows[others])
+    assert result.exit_code == (label == "shared")
+
+
 def nightly() -> dict[str, Any]:
     """A CronJob of two GPUs without a run."""
     container = {"name": "c", "image": "a", "resources": {"limits": {GPU: 2}}}
