@@ -95,3 +95,21 @@ def test_a_pod_that_its_scheduler_keeps_is_not(options: TranslationOptions) -> N
 
     assert isinstance(outcome, Translated if options is KEPT else Untouched)
     assert not any("claimsNotSeen" in text for text in finding_texts(outcome.findings))
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "may_stay"),
+    [
+        ("quota.scheduling.koordinator.sh/name", "labels", False),
+        ("gang.scheduling.koordinator.sh/name", "annotations", False),
+        ("kai.scheduler/queue", "labels", True),
+        ("scheduling.k8s.io/group-name", "annotations", True),
+    ],
+)
+def test_no_fix_keeps_a_scheduler_that_allocates_no_claims(
+    name: str, place: str, *, may_stay: bool
+) -> None:
+    """The fix for Koordinator's users was to find out whether it allocates claims, and it does not."""
+    (finding,) = translation_outcome(subject(name, place)).findings
+
+    assert may_stay is ("or keep the scheduler: " in finding.fix)

@@ -13,9 +13,23 @@ from translation.reading.claim_blind_objects import find_resource_names
 MAX_NAMES: Final = 100
 """Resource names and namespaces of one quota that are kept."""
 QUOTA_FIX: Final = (
-    "limit claims by a DeviceQuota (drawbridge quota convert prints one), or by Kueue; or keep the scheduler: "
-    "an administrator lists it in the setting translation.adoptSchedulers with its own name, if it allocates claims"
+    "limit claims by a DeviceQuota (drawbridge quota convert prints one), or by Kueue"
 )
+_KEEP_SCHEDULER: Final = (
+    "; or keep the scheduler: an administrator lists it in the setting translation.adoptSchedulers with its own name, if it "
+    "allocates claims"
+)
+_KOORDINATOR: Final = "Koordinator"
+
+
+def or_kept_scheduler(fix: str, project: str) -> str:
+    """Return a fix, and to keep the scheduler instead; Koordinator's allocates no claims.
+
+    Args:
+        fix: The fix for pods that leave the scheduler.
+        project: The project of the scheduler.
+    """
+    return fix if project == _KOORDINATOR else f"{fix}{_KEEP_SCHEDULER}"
 
 
 class ForeignQuotaSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,12 +9,9 @@ from findings.text import quote_text
 from kube.api.foreign_quotas import GANG_NAMES, QUOTA_NAMES
 from kube.names import DEFAULT_SCHEDULER_NAME
 from translation.preflight.model.inputs import PreflightInput
-from translation.reading.foreign_quotas import QUOTA_FIX
+from translation.reading.foreign_quotas import QUOTA_FIX, or_kept_scheduler
 
-_GANG_FIX: Final = (
-    "start the pods by a queue that admits them together, such as Kueue; or keep the scheduler: an "
-    "administrator lists it in the setting translation.adoptSchedulers with its own name, if it allocates claims"
-)
+_GANG_FIX: Final = "start the pods by a queue that admits them together, such as Kueue"
 
 _LOSSES: Final[tuple[tuple[Mapping[str, str], str, str], ...]] = (
     (QUOTA_NAMES, "does not count its claims", QUOTA_FIX),
@@ -46,5 +43,5 @@ def check_foreign_groups(inputs: PreflightInput) -> Iterator[Finding]:
                     FieldPath.of("metadata", field).key(name),
                     f"{names[name]} {loss}: the pod goes to the scheduler "
                     f"{quote_text(next_scheduler)}",
-                    fix,
+                    or_kept_scheduler(fix, names[name]),
                 )

@@ -11,7 +11,7 @@ from findings.finding import Code, Finding, warning
 from kube.names import DEFAULT_SCHEDULER_NAME
 from translation.model.intents import LegacyPod
 from translation.preflight.model.inputs import PreflightInput
-from translation.reading.foreign_quotas import QUOTA_FIX
+from translation.reading.foreign_quotas import QUOTA_FIX, or_kept_scheduler
 
 MAX_NAMED: Final = 5
 """The number of keys and of quotas that are named in findings of one pod."""
@@ -32,7 +32,7 @@ def check_foreign_quotas(inputs: PreflightInput) -> Iterator[Finding]:
             _place(inputs.legacy, keys),
             f"{quota.label} limits {', '.join(keys[:MAX_NAMED])} in this namespace, and {quota.owner} does not "
             "count the claims of the pod",
-            QUOTA_FIX,
+            or_kept_scheduler(QUOTA_FIX, quota.owner),
         )
 
 
