@@ -10,15 +10,18 @@ from migration.plan.model.plan import Plan, Wave
 def loss_lines(plan: Plan) -> Iterator[str]:
     """Yield the workloads and the pods that lose something, wave by wave, all of them."""
     waves_of = [(wave.wave, workload) for wave in plan.waves for workload in wave.workloads]
-    lossy = [entry for entry in waves_of if entry[1].claim_losses]
+    lossy: dict[tuple[int, tuple[str, ...]], list[str]] = {}
+    for number, workload in waves_of:
+        if workload.claim_losses:
+            names = lossy.setdefault((number, tuple(workload.claim_losses)), [])
+            names.append(reference_text(workload.object))
     losing = [entry for entry in waves_of if entry[1].losses]
     if lossy:
         yield ""
         yield "Workloads whose pods leave their scheduler, or whose claims lack something that these request, all of them:"
         yield ""
-    for number, workload in lossy:
-        text = f"{reference_text(workload.object)}: {'; '.join(workload.claim_losses)}"
-        yield f"- from wave {number} on: {text}"
+    for (number, losses), names in lossy.items():
+        yield f"- from wave {number} on: {', '.join(names)}: {'; '.join(losses)}"
     if losing:
         yield ""
         yield "Workloads that a restart takes something from, as far as their volumes and annotations tell. What containers keep in"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from testing.documents import namespace
 from testing.migration import SHARE, hami_node, workload
 from testing.plan import call
 
@@ -29,3 +30,23 @@ def test_a_name_in_the_page_is_no_markup(tmp_path: Path, text: str, expected: st
 
     assert f"Set/team/{expected}" in page
     assert text not in page.replace(expected, "")
+
+
+def test_workloads_of_a_wave_with_the_same_losses_share_a_line(tmp_path: Path) -> None:
+    """There was a line of hundreds of characters for each, and they differed in one name."""
+    pods = [
+        entry
+        for name in ("api", "web")
+        for entry in workload(name, SHARE, ["hami-0"], schedulerName="volcano")
+    ]
+    call(
+        tmp_path,
+        [hami_node("hami-0"), hami_node("hami-1"), namespace("team"), *pods],
+        "--wave-nodes",
+        1,
+    )
+
+    page = (tmp_path / "plan" / "README.md").read_text()
+
+    (line,) = (line for line in page.splitlines() if "leaves scheduler" in line)
+    assert line.startswith("- from wave 1 on: Deployment/team/api, Deployment/team/web: ")
