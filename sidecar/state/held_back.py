@@ -43,6 +43,7 @@ class HeldBackDevices:
 
     def __init__(
         self,
+        pods: Mapping[str, Pod],
         *,
         now: Callable[[], datetime],
         limits: HeldBackLimits,
@@ -51,6 +52,7 @@ class HeldBackDevices:
         """Begin with nothing held back.
 
         Args:
+            pods: A live view of all pods, by UID.
             now: The wall clock.
             limits: The bounds of what is held back.
             on_change: Called with what is held back, or is not any more.
@@ -62,6 +64,7 @@ class HeldBackDevices:
         self._now = now
         self._timeout_s = limits.timeout_s
         self._most_per_namespace = limits.most_per_namespace
+        self._pods = pods
         self._device_counts: tuple[int, Mapping[str, int]] = (-1, {})
         self._on_change = on_change
         # Held devices of which the driver said since that containers may use them.
@@ -86,17 +89,28 @@ class HeldBackDevices:
         if not held_back.may_run_on(pod, self._now()):
             self.pod_ended(pod.metadata.uid)
             return
+        self._prolong(pod.metadata.uid)
         for claim in claims:
             self.hold(pod, claim, slices)
         if is_hidden:
             self._shorten(pod.metadata.uid)
 
+    def _prolong(self, pod_uid: str) -> None:
+        """Hold back the devices of a pod for the whole time from now on."""
+        for held_claim in list(self.claims.values()):
+            if held_claim.pod_uid == pod_uid:
+                self._end_after(held_claim, self._timeout_s)
+
     def _shorten(self, pod_uid: str) -> None:
         """Hold back the devices of a pod for a short time only."""
         until = rfc3339(held_back.end_of(self._now(), HIDDEN_END_S))
-        for key, held_claim in self.claims.items():
+        for held_claim in list(self.claims.values()):
             if held_claim.pod_uid == pod_uid and until < held_claim.until:
-                self.claims[key] = msgspec.structs.replace(held_claim, until=until)
+                self._end_after(held_claim, HIDDEN_END_S)
+
+    def _end_after(self, held_claim: HeldBackClaim, time_s: float) -> None:
+        until = rfc3339(held_back.end_of(self._now(), time_s))
+        self.claims[held_key(held_claim)] = msgspec.structs.replace(held_claim, until=until)
 
     def of_claim(self, uid: str) -> tuple[HeldBackClaim, ...]:
         """Return the held parts of a claim, the earliest first."""
@@ -170,12 +184,21 @@ class HeldBackDevices:
                 self._end(held_claim, "the driver says that they are free")
 
     def expire(self) -> None:
-        """Give devices again that have been held back long enough."""
+        """Give devices again that have been held back long enough.
+
+        Whoever may write a claim can remove its finalizer and delete it while its pod runs: then they are held
+        back until that pod is gone. Their time begins anew when half of it is over, so that the next
+        leader finds them in force.
+        """
         now = self._now()
-        for held_claim in [
-            held_claim for held_claim in self.claims.values() if held_back.is_over(held_claim, now)
-        ]:
-            self._end(held_claim, "they were held back for as long as they may be")
+        half_over = held_back.end_of(now, self._timeout_s / 2)
+        for held_claim in list(self.claims.values()):
+            pod = self._pods.get(held_claim.pod_uid)
+            if pod is not None and held_back.may_run(pod):
+                if held_back.is_over(held_claim, half_over):
+                    self._end_after(held_claim, self._timeout_s)
+            elif held_back.is_over(held_claim, now):
+                self._end(held_claim, "they were held back for as long as they may be")
 
     def _put(self, held_claim: HeldBackClaim, slices: Iterable[ResourceSlice]) -> None:
         key = held_key(held_claim)

@@ -142,7 +142,7 @@ class ClusterState:
         self._served: frozenset[str] = drivers
         self._has_read_status = False
         self.held_back: Final = HeldBackDevices(
-            now=now, limits=held_back_limits, on_change=self._held_back_changed
+            self.consumers.pods, now=now, limits=held_back_limits, on_change=self._held_back_changed
         )
         self._effective: Final = EffectiveClaims(self.claims.store, self.holds, self.held_back)
         self.quotas: Final = QuotaView(

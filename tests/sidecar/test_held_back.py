@@ -390,7 +390,7 @@ def test_what_is_held_back_counts_once(
 def test_each_pod_of_a_shared_claim_holds_its_devices_until_it_has_ended() -> None:
     changes: list[HeldBackClaim] = []
     devices = HeldBackDevices(
-        now=lambda: DAY, limits=HeldBackLimits(300.0, 8), on_change=changes.append
+        {}, now=lambda: DAY, limits=HeldBackLimits(300.0, 8), on_change=changes.append
     )
     claim = allocated_claim(result("gpu-0"), name="shared")
     for name in "ab":
@@ -411,7 +411,7 @@ def test_a_pod_whose_end_a_list_hid_holds_its_devices_for_half_a_minute() -> Non
     changes: list[HeldBackClaim] = []
     for is_claim_first in (True, False):
         devices = HeldBackDevices(
-            now=lambda: DAY, limits=HeldBackLimits(300.0, 8), on_change=changes.append
+            {}, now=lambda: DAY, limits=HeldBackLimits(300.0, 8), on_change=changes.append
         )
         result = DeviceRequestAllocationResult(request="req-0", driver=DRIVER, pool="p", device="d")
         claim = allocated_claim(result, name="gpu-a")
@@ -453,7 +453,7 @@ async def test_a_pod_in_whose_place_a_list_puts_another_has_ended() -> None:
 def test_what_an_earlier_leader_held_back_is_held_no_longer_than_by_this_clock() -> None:
     changes: list[HeldBackClaim] = []
     devices = HeldBackDevices(
-        now=lambda: DAY, limits=HeldBackLimits(30.0, 8), on_change=changes.append
+        {}, now=lambda: DAY, limits=HeldBackLimits(30.0, 8), on_change=changes.append
     )
     of_a_fast_clock = replace(held("fast", "a", gpu("gpu-0")), until="2026-11-21T05:00:00Z")
     of_this_clock = replace(held("this", "b", gpu("gpu-1")), until="2026-11-21T00:00:10Z")
