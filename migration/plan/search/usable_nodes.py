@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from allocator.nodes.amounts import whole_value
+from allocator.nodes.pod_requests import requested_amounts
 from allocator.pods.claims import pod_claims
 from allocator.pods.node_eligibility import demands_on_nodes, is_eligible, node_rejection
 from allocator.simulation.attempt import class_names
@@ -21,6 +23,7 @@ from migration.assessment.capacity import build_pods
 from migration.assessment.capacity import class_names as workload_classes
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.unserved import LackingClasses
+from migration.cluster.node_devices import COUNT, GPU
 from migration.cluster.volumes import on_reachable_nodes
 from migration.plan.model.node_labels import with_labels, without_cordon
 from migration.plan.model.parts import AwaitedNodes
@@ -45,6 +48,8 @@ NO_USER: Final = "no pod with claims would use its devices"
 _LACKING: Final = "pods of {} keep device keys and would lack {}"
 _CAUSES: Final = 2
 """Reasons of workloads that the reason of a node names."""
+_Requests = tuple[tuple[str, int], ...]
+"""The device keys of a pod, with their amounts."""
 
 
 class EligibleNodes:
@@ -341,6 +346,8 @@ class NeededNodes:
         self._sources = {node.node: node.source for node in cluster.nodes}
         self._today = today
         self._live_nodes = live_nodes
+        self._pods = cluster.state.pods
+        self._offered = {node.metadata.name: _most_offered(node) for node in cluster.state.nodes}
         self._by_shape: dict[tuple[frozenset[object], ...], frozenset[str]] = {}
 
     def by_node(
@@ -364,14 +371,16 @@ class NeededNodes:
         """Return the nodes that a workload could use.
 
         One that would be rejected needs what its keys name, of the system that serves it today: a share needs a node
-        of HAMi, though others offer the same resource name.
+        of HAMi, though others offer the same resource name. A node with fewer devices than each pod requests serves none.
         """
+        requests = self._requests_of(workload)
         if workload.result is not None:
-            return self._today.serving(workload)
+            serving = self._today.serving(workload)
+            return frozenset(name for name in serving if self._is_large_enough(name, requests))
         keys, taking = workload.keys, self._today.eligible(workload)
         live = filter(None, self._live_nodes.get(workload.key.reference, ()))
         sources: frozenset[object] = frozenset(map(self._sources.get, live))
-        shape = sources, keys, taking
+        shape = sources, keys, taking, requests
         if shape not in self._by_shape:
             self._by_shape[shape] = frozenset(
                 node.name
@@ -379,8 +388,35 @@ class NeededNodes:
                 if (not sources or node.source in sources)
                 and node.name in taking
                 and not keys.isdisjoint(node.resources)
+                and self._is_large_enough(node.name, requests)
             )
         return self._by_shape[shape]
+
+    def _requests_of(self, workload: AssessedWorkload) -> frozenset[_Requests]:
+        """Return the device keys that pods of a workload request, with their amounts; empty if no pod is known."""
+        running = (self._pods[name] for name in workload.members if name in self._pods)
+        pods = (*running, *((workload.template,) if workload.template is not None else ()))
+        requests = {
+            tuple(sorted((key, amounts[key]) for key in workload.keys & amounts.keys()))
+            for amounts in (requested_amounts(pod).scalars for pod in pods)
+        }
+        return frozenset(filter(None, requests))
+
+    def _is_large_enough(self, name: str, requests: frozenset[_Requests]) -> bool:
+        """Return True if a node offers as many devices as one of some pods requests; a key that it does not offer does not count."""
+        offered = self._offered.get(name, {})
+        return not requests or any(
+            all(offered.get(key, amount) >= amount for key, amount in own) for own in requests
+        )
+
+
+def _most_offered(node: Node) -> Mapping[str, int]:
+    """Return the amounts that a node offers; of GPUs as many as it has, since those that are not healthy come back."""
+    offered = {key: whole_value(amount) for key, amount in (node.status.allocatable or {}).items()}
+    count = node.labels.get(f"{GPU}{COUNT}", "")
+    if GPU in offered and count.isdecimal():
+        offered[GPU] = max(offered[GPU], int(count))
+    return offered
 
 
 def held_barred(
