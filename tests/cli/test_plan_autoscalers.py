@@ -39,6 +39,20 @@ def scaling_notes(tmp_path: Path, objects: Objects) -> dict[int, str]:
     }
 
 
+def test_a_note_on_an_autoscaler_says_that_argo_cd_takes_its_change_back(tmp_path: Path) -> None:
+    """Notes on replicas said so, and this one named maxReplicas alone."""
+    own = scaler(17)
+    own["metadata"]["annotations"] = {"argocd.argoproj.io/tracking-id": "a:b"}
+
+    notes = scaling_notes(tmp_path, cluster(own))
+
+    assert notes
+    for note in notes.values():
+        assert note.endswith(
+            f"; Argo CD manages {SCALER}, and takes back what kubectl changes: change maxReplicas in its repository"
+        )
+
+
 @pytest.mark.parametrize(
     ("most", "devices"),
     [

@@ -414,6 +414,23 @@ def test_a_daemon_set_without_devices_that_leaves_the_nodes_is_reported(
     ]
 
 
+def test_a_note_on_leaving_pods_says_that_flux_takes_a_change_of_their_template_back(
+    tmp_path: Path,
+) -> None:
+    """Notes on other workloads said so."""
+    exporter = daemon_set("exporter", nodeSelector=GPU_ON)
+    exporter["metadata"]["labels"] = {"kustomize.toolkit.fluxcd.io/name": "apps"}
+    objects = [hami_node("hami-0"), namespace("team"), *workload("web", SHARE, ["hami-0"])]
+
+    (wave, *_) = planned(tmp_path, [*objects, exporter, hami_node("hami-1")])["waves"]
+
+    (note,) = (note for note in wave["notes"] if "so its pods leave them" in note)
+    assert note.endswith(
+        "label first; Flux manages DaemonSet/kube-system/exporter, and takes back what kubectl changes: "
+        "change the template in its repository"
+    )
+
+
 def test_a_node_that_is_held_is_of_no_use_to_claims(tmp_path: Path) -> None:
     """It keeps the label that the pods select, so their namespace was held as a whole, and all nodes with it."""
     nodes = [hami_node(f"hami-{number}") for number in range(4)]

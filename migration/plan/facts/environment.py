@@ -69,6 +69,20 @@ def manager_of(document: Mapping[str, Any]) -> str:
     return ""
 
 
+def taken_back_text(manager: str, references: Iterable[str], change: str) -> str:
+    """Return the sentence that a manager takes a change of some objects back, after advice for it.
+
+    Args:
+        manager: The manager, one of `REVERTING`.
+        references: The objects, as `Kind/namespace/name`.
+        change: The changed part of them.
+    """
+    return (
+        f"; {manager} manages {join_names(list(references))}, and takes back what kubectl changes: change {change} in its "
+        "repository"
+    )
+
+
 def read_managed(objects: Iterable[SourceObject], plan: Plan) -> dict[str, str]:
     """Return `Kind/namespace/name` to the manager, for the objects that a plan changes."""
     plugins = {(entry.namespace, entry.name) for entry in plan.plugins}
@@ -282,7 +296,11 @@ def environment_notes(
     earlier = [entry for entry in plan.waves if entry.wave < wave.wave]
     yield from hami_notes(wave, earlier, nodes_by_use.hami)
     yield from _koordlet_notes(wave, objects)
-    yield from selecting_notes(plan, wave, objects)
+    for source, note in selecting_notes(plan, wave, objects):
+        manager = manager_of(source.document)
+        reference = f"{source.kind}/{source.namespace or 'default'}/{source.name}"
+        is_reverted = manager in REVERTING
+        yield note + (taken_back_text(manager, (reference,), "the template") if is_reverted else "")
     yield from exporter_notes(wave, earlier, objects)
     yield from autoscaler_notes(plan, wave, objects, nodes_by_use, halts, left_nodes=left_nodes)
     for reference, manager in plan.managed.items():

@@ -28,8 +28,10 @@ _LAST: Final = (
 )
 
 
-def selecting_notes(plan: Plan, wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:
-    """Yield a note on each workload without a node for its pods after a wave, or with pods that leave its nodes.
+def selecting_notes(
+    plan: Plan, wave: Wave, objects: Iterable[SourceObject]
+) -> Iterator[tuple[SourceObject, str]]:
+    """Yield each workload without a node for its pods after a wave, or with pods that leave its nodes, with a note on it.
 
     Device plugins are to leave. Workloads that the plan holds have their reason there.
 
@@ -64,7 +66,7 @@ def selecting_notes(plan: Plan, wave: Wave, objects: Iterable[SourceObject]) -> 
         left = [name for name in before if name not in after and name in own]
         form = _LEAVES if source.kind == DAEMON_SET else _LAST if not after else ""
         if left and form:
-            yield form.format(reference, ", ".join(_pairs(keys, left, nodes)))
+            yield source, form.format(reference, ", ".join(_pairs(keys, left, nodes)))
 
 
 def stranded_pods(

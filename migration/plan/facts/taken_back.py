@@ -12,7 +12,7 @@ from findings.text import join_names
 from kube.manifests.source import SourceObject
 from migration.cluster.pod_autoscalers import Autoscaler, find_autoscalers
 from migration.cluster.workloads import Workload
-from migration.plan.facts.environment import REVERTING, manager_of
+from migration.plan.facts.environment import REVERTING, manager_of, taken_back_text
 
 
 class TakenBack(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,10 +37,7 @@ class TakenBack(msgspec.Struct, frozen=True, kw_only=True):
         for reference in references:
             if manager := self.managers.get(reference):
                 names.setdefault(manager, []).append(reference)
-        return "".join(
-            f"; {manager} manages {join_names(own)}, and takes back what kubectl changes: change {change} in its repository"
-            for manager, own in names.items()
-        )
+        return "".join(taken_back_text(manager, own, change) for manager, own in names.items())
 
     def replicas_text(self, workloads: Iterable[str]) -> str:
         """Return the sentences on the systems that take back fewer replicas of some workloads; empty without any."""

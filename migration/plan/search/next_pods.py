@@ -4,7 +4,7 @@ Such a pod is the next one of a CronJob or of a workload without pods, or one th
 a Deployment. The maximum of a HorizontalPodAutoscaler says how many it may add while the nodes of a wave are drained.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -19,6 +19,7 @@ from migration.cluster.equivalence import device_pod, pod_shape
 from migration.cluster.evidence import mapping_at
 from migration.cluster.pod_autoscalers import Autoscaler
 from migration.cluster.volumes import on_reachable_nodes
+from migration.plan.facts.taken_back import TakenBack
 from migration.plan.stage.placement import Placer
 from migration.plan.stage.stage import PlannedPod, PodKey, Stage, planned_pod
 from migration.plan.stage.stage_allocator import Placement
@@ -186,6 +187,7 @@ class AddedPods(NamedTuple):
         running: The number of pods that the workload has.
         pods: The further ones, `_MOST_ADDED` at most.
         today: The number of these that there are free devices for before the first wave.
+        taken_back: The sentence on the system that takes a change of the autoscaler back; empty without one.
     """
 
     autoscaler: Autoscaler
@@ -193,6 +195,7 @@ class AddedPods(NamedTuple):
     running: int
     pods: tuple[PlannedPod, ...]
     today: int
+    taken_back: str = ""
 
     def text(self, number: int) -> str:
         """Return the note on a wave with devices for fewer of them."""
@@ -206,13 +209,14 @@ class AddedPods(NamedTuple):
         values = (self.autoscaler.reference, added, self.workload, self.autoscaler.most)
         place = f"{self.autoscaler.place}," if self.autoscaler.place else ""
         # No autoscaler has a maximum of none.
-        return _ADDED.format(*values, number, today, max(self.running + number, 1), place)
+        maximum = max(self.running + number, 1)
+        return _ADDED.format(*values, number, today, maximum, place) + self.taken_back
 
 
 def find_added_pods(
     placer: Placer,
     workloads: Iterable[AssessedWorkload],
-    autoscalers: Mapping[str, Autoscaler],
+    taken_back: TakenBack,
     stage: Stage,
     placement: Placement,
 ) -> tuple[AddedPods, ...]:
@@ -224,14 +228,14 @@ def find_added_pods(
     Args:
         placer: Places the pods.
         workloads: The cluster's workloads.
-        autoscalers: Workload, as `Kind/namespace/name`, to its autoscaler.
+        taken_back: The autoscalers, and the systems that take back changes of them.
         stage: The stage before the first wave.
         placement: The places of the pods then.
     """
     added: list[AddedPods] = []
     for workload in workloads:
         reference = workload.key.reference
-        autoscaler = autoscalers.get(reference)
+        autoscaler = taken_back.autoscalers.get(reference)
         is_counted = workload.result is not None and reference not in placer.not_counted
         if autoscaler is None or not is_counted or len(added) == _SHAPES:
             continue
@@ -241,7 +245,8 @@ def find_added_pods(
         for entry in _next_pods(placer, workload) if number > 0 else ():
             pods = tuple(_copy(entry.pod, index) for index in range(number))
             if today := len(placer.place_more(stage, placement, pods)):
-                added.append(AddedPods(autoscaler, reference, workload.pods, pods, today))
+                back = taken_back.text((autoscaler.reference,), "maxReplicas")
+                added.append(AddedPods(autoscaler, reference, workload.pods, pods, today, back))
     return tuple(added)
 
 

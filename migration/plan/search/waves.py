@@ -177,7 +177,7 @@ class Planner:
             *(self._placer, self._workloads, self._starting, begin.stage, begin.placement)
         )
         added_pods = find_added_pods(
-            *(self._placer, self._workloads, self._taken_back.autoscalers),
+            *(self._placer, self._workloads, self._taken_back),
             *(begin.stage, begin.placement),
         )
         search = self._searched(begin, start.selected, progress)
