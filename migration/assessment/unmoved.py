@@ -84,7 +84,9 @@ def check_unmoved(cluster: AssessedCluster, proposed: Collection[str]) -> Iterat
             continue
         if places := _kept_places(workload, cluster.state.pods, nodes):
             cause, fix = unmoved_text(workload, cluster.unserved_next.get(reference, ()))
-            message = f"a pod uses devices, and {cause}; plan holds {' and '.join(places)}"
+            live = (cluster.state.pods.get(name) for name in workload.members)
+            verb = "uses" if any(pod and pod.spec.node_name for pod in live) else "requests"
+            message = f"a pod {verb} devices, and {cause}; plan holds {' and '.join(places)}"
             codes = (code for code in workload.codes if code in _BY_HAND)
             code = next(codes, next(iter(workload.codes), workload.outcome.value))
             names_of.setdefault((code, message, fix), []).append(reference)

@@ -7,6 +7,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info
 from findings.text import join_names
 from kube.names import TRANSLATE_LABEL
+from migration.cluster.evidence import list_at, mapping_at
 from migration.cluster.workloads import Workload, request_shape
 from translation.reading.workload_kinds import CUSTOM_RESOURCES
 from translation.vocabularies.nvidia import mig_profile
@@ -17,11 +18,16 @@ _STOP: Final = (
     "stop it (scale it to nothing, or suspend it) or wait for its end, and plan again from a new snapshot; start it again "
     "after the last wave"
 )
+_STOP_VOLCANO_JOB: Final = (
+    "stop it (vcctl job suspend --name {} --namespace {}; kubectl calls it vcjob) or wait for its end, and plan again from a "
+    "new snapshot; start it again after the last wave (vcctl job resume)"
+)
 _STAY_UP: Final = (
     "where it has to stay up, and a change of its pod template replaces its pods one after another, set the label "
     f'{TRANSLATE_LABEL}: "false" there, and plan again: its nodes stay as they are, with those that its pods may need, and '
     "others move; once switched nodes have devices for it, take the label off, so that its next pods get claims; or "
 )
+_VOLCANO: Final = "batch.volcano.sh/"
 _IN_NAMESPACE: Final = ", and label its namespace first if no wave opts it in"
 
 
@@ -40,7 +46,10 @@ def unread_template(
         is_native: Kubernetes serves its pods once a class maps their resource names.
     """
     kind = workload.key.kind
-    stop = _STOP if is_native else f"{_STOP}{_IN_NAMESPACE}"
+    stop = _STOP
+    if _is_of_volcano(workload):
+        stop = _STOP_VOLCANO_JOB.format(workload.key.name, workload.key.namespace)
+    stop = stop if is_native else f"{stop}{_IN_NAMESPACE}"
     is_waited_for = is_native and workload.runs_to_completion
     if kind not in CREATED_AGAIN and not is_waited_for:
         text = f"its pods belong to a {kind}, whose pod template is not read here"
@@ -52,6 +61,15 @@ def unread_template(
     else:
         return None
     return info(Code.POD_TEMPLATE_NOT_READ, FieldPath.of(), text, fix=stop)
+
+
+def _is_of_volcano(workload: Workload) -> bool:
+    """Return True for a Job of Volcano, which has neither replicas nor a field `suspend`."""
+    return any(
+        str(mapping_at(owner).get("apiVersion", "")).startswith(_VOLCANO)
+        for pod in workload.pods
+        for owner in list_at(pod.document, "metadata", "ownerReferences")
+    )
 
 
 def _classes_first(keys: Collection[str]) -> str:

@@ -32,6 +32,7 @@ VERSION: Final = {
     "Notebook": "kubeflow.org/v1",
     "JobSet": "jobset.x-k8s.io/v1alpha2",
     "Trainer": "example.com/v1",
+    "Job": "batch.volcano.sh/v1alpha1",
     "InferenceService": "serving.kserve.io/v1beta1",
 }
 
@@ -292,6 +293,17 @@ def test_a_custom_workload_of_shares_is_held_with_its_reason(
     assert f"would get claims: {kind}/team/a" in held_objects(plan)["Namespace//team"]
 
 
+def test_a_job_of_volcano_is_stopped_by_its_own_command(tmp_path: Path) -> None:
+    """It was to be scaled to nothing, or suspended, and it has neither replicas nor a field for that."""
+    nodes = [hami_node("hami-0"), hami_node("hami-1"), namespace("team")]
+
+    plan = planned(tmp_path, [*nodes, *pods_of("Job", "a", SHARE, ["hami-0"])])
+
+    fixes = {entry["object"]: entry["fix"] for entry in plan["held"]}
+    assert "stop it (vcctl job suspend --name a --namespace team; " in fixes["Node//hami-0"]
+    assert "scale it to nothing" not in str(plan["held"])
+
+
 def test_a_custom_workload_that_has_to_stay_up_lets_others_move(tmp_path: Path) -> None:
     """The only fix was to stop it, though its controller replaces its pods one after another."""
     nodes = [hami_node(f"hami-{number}") for number in range(3)]
@@ -337,6 +349,20 @@ def test_assess_blocks_for_what_plan_holds_until_it_is_stopped(tmp_path: Path, k
     assert result.exit_code == 1
     assert {} == held_objects(stopped)
     assert ["hami-0", "hami-1"] == sorted(name for names, _ in waves(stopped) for name in names)
+
+
+def test_assess_says_that_a_pod_without_a_node_requests_devices(tmp_path: Path) -> None:
+    """It uses none yet."""
+    pods = pods_of("Trainer", "a", SHARE, [""])
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml([hami_node("hami-0"), namespace("team"), *pods]))
+
+    answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
+
+    messages = [entry["message"] for entry in answer["blockers"]]
+    assert ["a pod requests devices, and its pods belong to a Trainer"] == [
+        message.partition(", whose")[0] for message in messages if "Trainer" in message
+    ]
 
 
 @pytest.mark.parametrize(
