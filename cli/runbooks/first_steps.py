@@ -81,10 +81,12 @@ def _readings(plan: Plan) -> Iterator[str]:
     ]
     if losing:
         yield f"Tell those whose work it is what {' and '.join(losing)} would lose (below, wave by wave)."
-    if plan.quotas or plan.replaced_lines:
-        namespaces = {*plan.quotas, *(entry.namespace for entry in plan.replaced_lines)}
+    of_waves = {name for wave in plan.waves for name in plan.quota_namespaces(wave)}
+    replaced = {entry.namespace for entry in plan.replaced_lines}
+    if namespaces := {*plan.quotas, *(replaced & of_waves)}:
         names = inert(join_names(sorted(namespaces), _MAX_NAMES))
-        yield f"Read what becomes of the quotas of {names} (`quotas/`, and the notes of their waves)."
+        files = "`quotas/`, and " if plan.quotas else ""
+        yield f"Read what becomes of the quotas of {names} ({files}the notes of their waves)."
 
 
 def _autoscaler_steps(plan: Plan) -> Iterator[str]:

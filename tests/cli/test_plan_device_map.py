@@ -238,3 +238,18 @@ def test_mig_devices_and_gpus_of_one_product_are_of_two_kinds(tmp_path: Path) ->
 
     kinds = [entry["kind"] for entry in plan["waves"][0]["freeByKind"]]
     assert ["A100", "A100 (nvidia.com/mig-1g.10gb)"] == kinds
+
+
+def test_one_product_has_one_name_with_hami_and_with_the_device_plugin(tmp_path: Path) -> None:
+    """HAMi's register has blanks where the label has hyphens, and the table had two columns of one card."""
+    own = hami_node("hami-0")
+    register = "hami.io/node-nvidia-register"
+    text = own["metadata"]["annotations"][register]
+    own["metadata"]["annotations"][register] = text.replace("A100", "NVIDIA A100-SXM4-40GB")
+    product = "NVIDIA-A100-SXM4-40GB"
+    nodes = [own, product_node("p-0", product), product_node("m-0", "NVIDIA-H100")]
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *workload("web", {GPU: "1"}, ["p-0"])])
+
+    kinds = [entry["kind"] for entry in plan["waves"][0]["freeByKind"]]
+    assert [product, "NVIDIA-H100"] == kinds

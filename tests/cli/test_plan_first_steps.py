@@ -9,6 +9,7 @@ from testing.migration import (
     GPU,
     SHARE,
     daemon_set,
+    device_quota,
     hami_node,
     plugin_node,
     workload,
@@ -79,6 +80,27 @@ def test_the_list_names_each_step_with_the_place_of_its_details(tmp_path: Path) 
     page = (tmp_path / "plan" / "README.md").read_text()
     assert "\nNot part of any wave:\n" in page
     assert page.index(f"\n- wave 1: {first['notes'][0][:40]}") < page.index("\n- wave 2")
+
+
+def test_quotas_of_no_wave_are_not_to_be_read(tmp_path: Path) -> None:
+    """The folder of quotas was empty, and the namespace is held."""
+    quotas = [resource_quota({f"requests.{GPU}": "8"}), device_quota({"name": GPU})]
+    held = workload("old", {GPU: "1.5"}, ["hami-0"])
+    moving = workload("web", SHARE, ["hami-1"], namespace="lab")
+    nodes = [hami_node(f"hami-{number}") for number in range(3)]
+
+    plan = planned(
+        tmp_path,
+        [*nodes, namespace("team"), namespace("lab"), *quotas, *held, *moving],
+        "--spare-nodes",
+        0,
+    )
+
+    assert (["team"], {}) == (
+        [entry["namespace"] for entry in plan["replacedLines"]],
+        plan["quotas"],
+    )
+    assert not [text for text in steps(tmp_path) if "becomes of the quotas" in text]
 
 
 def test_each_place_is_there(tmp_path: Path) -> None:

@@ -12,16 +12,24 @@ from migration.plan.search.device_map import NodeState, NodeUse, WaveDetails
 
 
 def node_kinds(cluster: AssessedCluster) -> dict[str, str]:
-    """Return node to its kind: the products of its devices, with the names of those that are no whole GPUs."""
+    """Return node to its kind: the products of its devices, with the names of those that are no whole GPUs.
+
+    GPU feature discovery writes a product with hyphens for blanks, and HAMi's register as the card calls itself.
+    """
     labels = {node.metadata.name: node.labels for node in cluster.state.nodes}
     drivers: dict[str, set[str]] = {}
     for slice_ in cluster.state.slices:
         drivers.setdefault(slice_.spec.node_name or "", set()).add(slice_.spec.driver)
-    return {
+    kinds = {
         node.node: _legacy_kind(node)
         or labels.get(node.node, {}).get(PRODUCT, "")
         or ", ".join(sorted(drivers.get(node.node, ())))
         for node in cluster.nodes
+    }
+    names = frozenset(kinds.values())
+    hyphenated = {name: name.replace(" ", "-") for name in names}
+    return {
+        node: own if (own := hyphenated[kind]) in names else kind for node, kind in kinds.items()
     }
 
 
