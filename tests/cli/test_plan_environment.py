@@ -231,6 +231,40 @@ def test_a_node_of_no_pool_is_not_annotated(tmp_path: Path) -> None:
     assert "annotate" not in script(tmp_path, "wave-1/switch.sh")
 
 
+# --- priorities -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("priorities", "policy", "expected"),
+    [
+        ((0, 100), None, "from 0 of Pod/team/low-0 to 100 of Pod/team/high-0"),
+        ((-10, 0), None, "from -10 of Pod/team/low-0 to 0 of Pod/team/high-0"),
+        ((7, 7), None, ""),
+        ((0, 100), "Never", ""),
+    ],
+    ids=["serving", "placeholders", "equal", "evicts nobody"],
+)
+def test_a_note_says_that_nothing_is_evicted_for_devices_of_a_driver(
+    tmp_path: Path, priorities: tuple[int, int], policy: str | None, expected: str
+) -> None:
+    """Nothing said so, and pods of high priority waited behind placeholders after the waves."""
+    pods = []
+    for name, priority in zip(("low", "high"), priorities, strict=True):
+        owner, pod = workload(name, {GPU: "1"}, ["gpu-0"])
+        pod["spec"] |= {"priority": priority, **({"preemptionPolicy": policy} if policy else {})}
+        pods += [owner, pod]
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1"), PLUGIN]
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *pods], "--wave-nodes", 1)
+
+    texts = [
+        [note for note in wave["notes"] if "have different priorities" in note]
+        for wave in plan["waves"]
+    ]
+    assert [bool(expected), *[False] * (len(texts) - 1)] == [bool(own) for own in texts]
+    assert all(expected in note for own in texts for note in own)
+
+
 # --- GitOps ---------------------------------------------------------------------------------------
 
 MANAGED: Final[tuple[tuple[dict[str, Any], str, str], ...]] = (

@@ -29,6 +29,7 @@ from migration.plan.facts.kept_schedulers import kept_scheduler_notes
 from migration.plan.facts.kueue import native_queue_notes, queue_notes, queued_workloads
 from migration.plan.facts.neighbours import exporter_notes
 from migration.plan.facts.node_autoscalers import autoscaler_notes, halt_notes, nodes_left_in_pools
+from migration.plan.facts.priorities import priority_note
 from migration.plan.facts.repository_patches import (
     KUSTOMIZE,
     patch_file,
@@ -179,7 +180,8 @@ def with_environment(
         plugins: The cluster's device plugins.
     """
     changed_namespaces = {namespace for namespace, _ in pods_of_kai_webhook(objects)}
-    # A large cluster has a hundred thousand pods of controllers, which no note here is about, and hundreds of waves.
+    priorities = priority_note(plan, objects)
+    # A large cluster has a hundred thousand pods of controllers, which no other note here is about, and hundreds of waves.
     objects = tuple(
         source for source in objects if source.kind != "Pod" or not controller_kind(source.document)
     )
@@ -190,6 +192,7 @@ def with_environment(
     halts = halt_notes(plan.waves, objects)
     nodes = [node for wave in plan.waves for node in wave.nodes]
     left_nodes = nodes_left_in_pools(plan, objects)
+    first = next((wave.wave for wave in plan.waves if wave.nodes), 0)
     blind_objects = [source for source in objects if source.kind in CLAIM_BLIND_KINDS]
     waves = (
         msgspec.structs.replace(
@@ -199,6 +202,7 @@ def with_environment(
                 *wave.notes,
                 *(_mapping_notes(plan) if wave.wave == 1 else ()),
                 *((POLICY_CHANGES,) if wave.wave == 1 and needs_policy_changes(plan) else ()),
+                *((priorities,) if priorities and wave.wave == first else ()),
                 *_plugin_notes(wave, plan.plugin_label, plugins),
                 *(plugins.lookalike_notes(nodes) if wave.wave == 1 else ()),
                 *environment_notes(plan, wave, objects, nodes_by_use, halts, left_nodes=left_nodes),
