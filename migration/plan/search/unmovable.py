@@ -63,11 +63,6 @@ CORDONED: Final = "it is cordoned, and the end of its wave would uncordon it"
 _UNCORDON: Final = "uncordon it, if it may take pods; then plan again from a new snapshot"
 NOT_READY: Final = "it is not ready, so its drain and its driver would wait"
 _REPAIR: Final = "repair it, or remove it from the cluster; then plan again from a new snapshot"
-_OUT_OF_USE: Final = "not ready, or two systems hand out its devices"
-_UNKNOWN_DEVICES: Final = (
-    "nothing here moves some of its pods, so that it is not known which of its devices these have"
-)
-_STAYS: Final = "pods on it never move"
 _RUNS_UNCREATED: Final = (
     "pods of {} run on it, and a ResourceQuota would reject their next pods, or claims of these"
 )
@@ -474,24 +469,3 @@ def held_unmovable(
         if names := owners.get(namespace):
             text = _NOT_WHOLE.format(join_names(names))
             yield Held(object=f"Namespace//{namespace}", reason=text, fix=unmovable[names[0]].fix)
-
-
-def closed_reasons(
-    stage: Stage, unmoved: Collection[str], held_entries: Iterable[Held]
-) -> Mapping[str, str]:
-    """Return each node that keeps its pods and takes no others to the reason.
-
-    Args:
-        stage: The stage with these nodes.
-        unmoved: Those with pods whose devices are unknown.
-        held_entries: The objects that are held for workloads that never move, among them the other nodes.
-    """
-    reasons = {entry.object.removeprefix("Node//"): entry.reason for entry in held_entries}
-    return {
-        name: _OUT_OF_USE
-        if name in stage.unready
-        else _UNKNOWN_DEVICES
-        if name in unmoved
-        else reasons.get(name, _STAYS)
-        for name in stage.closed
-    }

@@ -20,6 +20,7 @@ from migration.plan.facts.taken_back import TakenBack
 from migration.plan.model.parts import AwaitedNodes, Part, divide, servable_parts
 from migration.plan.model.plan import Held, PlannedNode
 from migration.plan.search.attempts import WaveSearch
+from migration.plan.search.closed_nodes import closed_reasons
 from migration.plan.search.couplings import idle_workloads, with_couplings
 from migration.plan.search.device_map import wave_details
 from migration.plan.search.losses import NodeLosses
@@ -43,7 +44,6 @@ from migration.plan.search.spread import Spreading
 from migration.plan.search.unmovable import (
     Unmovable,
     bound_workloads,
-    closed_reasons,
     deselected_workloads,
     held_unmovable,
     held_without_claims,

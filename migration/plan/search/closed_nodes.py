@@ -1,0 +1,34 @@
+"""Nodes that keep their pods and take no others, each with its reason. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from migration.plan.model.plan import Held
+from migration.plan.stage.stage import Stage
+
+_OUT_OF_USE: Final = "not ready, or two systems hand out its devices"
+_UNKNOWN_DEVICES: Final = (
+    "nothing here moves some of its pods, so that it is not known which of its devices these have"
+)
+_STAYS: Final = "pods on it never move"
+
+
+def closed_reasons(
+    stage: Stage, unmoved: Collection[str], held_entries: Iterable[Held]
+) -> Mapping[str, str]:
+    """Return each node that keeps its pods and takes no others to the reason.
+
+    Args:
+        stage: The stage with these nodes.
+        unmoved: Those with pods whose devices are unknown.
+        held_entries: The objects that are held for workloads that never move, among them the other nodes.
+    """
+    reasons = {entry.object.removeprefix("Node//"): entry.reason for entry in held_entries}
+    return {
+        name: _OUT_OF_USE
+        if name in stage.unready
+        else _UNKNOWN_DEVICES
+        if name in unmoved
+        else reasons.get(name, _STAYS)
+        for name in stage.closed
+    }
