@@ -51,12 +51,13 @@ def with_labels(node: dict[str, Any], **labels: str) -> dict[str, Any]:
     return node
 
 
-def planned(tmp_path: Path, objects: Documents, wave_nodes: int = 1) -> Mapping[str, Any]:
+def planned(
+    tmp_path: Path, objects: Documents, wave_nodes: int = 1, *options: object
+) -> Mapping[str, Any]:
     file = tmp_path / "cluster.yaml"
     file.write_text(dump_yaml([namespace("team"), *objects]))
-    result = drawbridge(
-        "plan", "--snapshot", file, "--wave-nodes", wave_nodes, "-o", tmp_path / "plan"
-    )
+    own = ("--wave-nodes", wave_nodes, "-o", tmp_path / "plan", *options)
+    result = drawbridge("plan", "--snapshot", file, *own)
     assert result.exit_code in (0, 1), result.stderr
     (source,) = read_paths([str(tmp_path / "plan" / "plan.yaml")])
     return source.document
@@ -94,6 +95,24 @@ def test_a_pod_is_held_whose_volume_one_node_reaches(
     assert held.keys() == {"Deployment/team/web", "Node//hami-0", "Namespace//team"}
     assert "its pods have a PersistentVolume of their node" in held["Deployment/team/web"]
     assert [["hami-1"], ["hami-2"]] == sorted(nodes_of_waves(plan))
+
+
+def test_a_node_that_is_held_for_a_volume_takes_pods_with_device_keys(tmp_path: Path) -> None:
+    """It counted as full, so the node beside it was held for pods that have room there."""
+    nodes = [with_labels(hami_node(name, 8), host=name) for name in ("hami-0", "hami-1")]
+    pods = workload("web", SHARE, ["hami-0"], volumes=[volume("data")])
+    pods += workload("chat", SHARE, ["hami-1", "hami-1"], namespace="lab")
+    local = disk("data", term("kubernetes.io/hostname", "hami-0"))
+
+    options = ("--spare-nodes", 0)
+    plan = planned(tmp_path, [*nodes, namespace("lab"), *pods, *local], 1, *options)
+
+    assert [["hami-1"]] == nodes_of_waves(plan)
+    (wave,) = plan["waves"]
+    assert wave["freeForKeys"]["before"] > 8
+    assert {"Deployment/team/web", "Node//hami-0", "Namespace//team"} == {
+        entry["object"] for entry in plan["held"]
+    }
 
 
 def test_a_volume_that_all_nodes_reach_holds_nothing(tmp_path: Path) -> None:

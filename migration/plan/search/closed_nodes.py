@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from migration.plan.model.plan import Held
+from migration.plan.search.unmovable import Unmovable
 from migration.plan.stage.stage import Stage
 
 _OUT_OF_USE: Final = "not ready, or two systems hand out its devices"
@@ -11,6 +12,26 @@ _UNKNOWN_DEVICES: Final = (
     "nothing here moves some of its pods, so that it is not known which of its devices these have"
 )
 _STAYS: Final = "pods on it never move"
+
+
+def full_nodes(
+    unmovable: Mapping[str, Unmovable],
+    nodes_of: Mapping[str, Iterable[str]],
+    not_counted: Collection[str],
+) -> frozenset[str]:
+    """Return the nodes of workloads that never move on which nobody knows what these leave of the devices.
+
+    Args:
+        unmovable: Workload, as `Kind/namespace/name`, to the reason that it never moves.
+        nodes_of: The same workloads to the nodes of their pods.
+        not_counted: Workloads whose devices are not counted.
+    """
+    return frozenset(
+        node
+        for name, entry in unmovable.items()
+        if not entry.leaves_room or name in not_counted
+        for node in nodes_of[name]
+    )
 
 
 def closed_reasons(

@@ -182,6 +182,7 @@ class Unmovable(NamedTuple):
         reason: The reason it does not.
         on_node: The same of a node that its pods run on, with a place for the names of workloads.
         nodes: The nodes that are held for it; None for all that its pods run on.
+        leaves_room: It is known which devices of its nodes its pods have, so others come there by device keys.
     """
 
     workload: AssessedWorkload
@@ -189,6 +190,7 @@ class Unmovable(NamedTuple):
     on_node: str
     fix: str
     nodes: frozenset[str] | None = None
+    leaves_room: bool = False
 
 
 def unserved_workload(
@@ -288,7 +290,7 @@ def bound_workloads(
             and workload.key.kind != DAEMON_SET
             and not workload.members.isdisjoint(pods)
         ):
-            yield Unmovable(workload, _BOUND, _RUNS_BOUND, _MOVE_VOLUME)
+            yield Unmovable(workload, _BOUND, _RUNS_BOUND, _MOVE_VOLUME, leaves_room=True)
 
 
 def uncreated_workloads(cluster: AssessedCluster) -> Iterator[Unmovable]:

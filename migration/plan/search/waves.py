@@ -20,7 +20,7 @@ from migration.plan.facts.taken_back import TakenBack
 from migration.plan.model.parts import AwaitedNodes, Part, divide, servable_parts
 from migration.plan.model.plan import Held, PlannedNode
 from migration.plan.search.attempts import WaveSearch
-from migration.plan.search.closed_nodes import closed_reasons
+from migration.plan.search.closed_nodes import closed_reasons, full_nodes
 from migration.plan.search.couplings import idle_workloads, with_couplings
 from migration.plan.search.device_map import wave_details
 from migration.plan.search.losses import NodeLosses
@@ -108,8 +108,7 @@ class Planner:
         self._bound, self._taken_back = bound_pods, taken_back
         self._cluster = cluster
         self._workloads = cluster.workloads
-        self._placer = placer
-        self._policy = policy
+        self._placer, self._policy = placer, policy
         self._policies = policies_in_order(policy) if policy.notes_loss else (policy,)
         self._losses = NodeLosses.none(placer)
         self._live_nodes = live_nodes
@@ -152,7 +151,8 @@ class Planner:
         }
         own_nodes = frozenset[str]().union(*nodes_of.values())
         unmovable_held = tuple(held_unmovable(unmovable, nodes_of, candidates, namespaces))
-        stage = msgspec.structs.replace(stage, closed=stage.closed | own_nodes)
+        closed = stage.closed | full_nodes(unmovable, nodes_of, self._placer.not_counted)
+        stage = msgspec.structs.replace(stage, closed=closed)
         candidates = [entry for entry in candidates if entry.node.name not in own_nodes]
         left = left_without_claims(self._cluster, unmovable.values(), self._starting)
         names = [entry.node.name for entry in candidates]
