@@ -64,7 +64,7 @@ def unread_template(
 
 
 def _is_of_volcano(workload: Workload) -> bool:
-    """Return True for a Job of Volcano, which has neither replicas nor a field `suspend`."""
+    """Return True for a Job of Volcano, without replicas and without a field `suspend`."""
     return any(
         str(mapping_at(owner).get("apiVersion", "")).startswith(_VOLCANO)
         for pod in workload.pods

@@ -241,7 +241,7 @@ def test_mig_devices_and_gpus_of_one_product_are_of_two_kinds(tmp_path: Path) ->
 
 
 def test_one_product_has_one_name_with_hami_and_with_the_device_plugin(tmp_path: Path) -> None:
-    """HAMi's register has blanks where the label has hyphens, and the table had two columns of one card."""
+    """HAMi's register has blanks, and the label has hyphens: the table had two columns of one card."""
     own = hami_node("hami-0")
     register = "hami.io/node-nvidia-register"
     text = own["metadata"]["annotations"][register]

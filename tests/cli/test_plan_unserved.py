@@ -604,7 +604,7 @@ def test_a_node_in_vain_is_of_use_to_pods_of_whole_devices(tmp_path: Path) -> No
 def test_a_node_with_fewer_devices_than_each_pod_requests_does_not_stay_for_these(
     tmp_path: Path,
 ) -> None:
-    """Nodes of 4 GPUs stayed for pods of 8, which none of them can ever serve."""
+    """Nodes of 4 GPUs stayed for pods of 8, and can never serve one."""
     refused = workload("bad", {GPU: "7.5"}, ["big-0"], namespace="team")
     whole = workload("llm", {GPU: "1"}, ["small-0"], namespace="native", nodeSelector={"pool": "s"})
     large = [plugin_node(f"big-{number}", 8) for number in range(2)]

@@ -28,7 +28,7 @@ _NOTE: Final = (
 
 
 def priority_note(plan: Plan, objects: Iterable[SourceObject]) -> str:
-    """Return the note on pods that request devices of the plan's nodes, and of which some may evict others today; empty without any.
+    """Return the note on pods that request devices of the plan's nodes, if some may evict others today; empty without such pods.
 
     Args:
         plan: The plan.

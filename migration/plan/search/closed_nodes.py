@@ -19,7 +19,7 @@ def full_nodes(
     nodes_of: Mapping[str, Iterable[str]],
     not_counted: Collection[str],
 ) -> frozenset[str]:
-    """Return the nodes of workloads that never move on which nobody knows what these leave of the devices.
+    """Return the nodes of workloads that never move, and leave an unknown part of the devices there.
 
     Args:
         unmovable: Workload, as `Kind/namespace/name`, to the reason that it never moves.
