@@ -261,7 +261,7 @@ def find_unselected(cluster: AssessedCluster, unserved: Collection[str]) -> dict
 
 
 def without_unplaced(capacity: Capacity, names: Collection[str]) -> Capacity:
-    """Return the placed pods without word of some workloads whose pods were not."""
+    """Return the placed pods without a word of some workloads that were not placed."""
     unplaced = {name: pods for name, pods in capacity.unplaced.items() if name not in names}
     return msgspec.structs.replace(capacity, unplaced=unplaced)
 

@@ -32,7 +32,7 @@ def nodes_of_doubled_nics(
         slice_.spec.node_name
         for slice_ in slices
         if slice_.spec.node_name
-        and not addresses.get(slice_.spec.node_name, frozenset()).isdisjoint(_published(slice_))
+        and not addresses.get(slice_.spec.node_name, frozenset()).isdisjoint(_slice_addresses(slice_))
     )
 
 
@@ -54,7 +54,7 @@ def _nic_addresses(device: Mapping[str, Any]) -> Iterator[str]:
                 yield address.lower()
 
 
-def _published(slice_: ResourceSlice) -> Iterator[str]:
+def _slice_addresses(slice_: ResourceSlice) -> Iterator[str]:
     """Yield the PCI addresses of the devices of a slice."""
     for device in slice_.spec.devices or ():
         attribute = (device.attributes or {}).get(_PCI_ADDRESS)

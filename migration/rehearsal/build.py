@@ -16,7 +16,7 @@ from migration.assessment.assumed import ASSUMED
 from migration.assessment.outcomes import group_with_devices
 from migration.cluster.evidence import mapping_at, read_evidence
 from migration.legacy.plugin_vendors import NVIDIA
-from migration.plan.facts.plugin_evidence import OF_ADMINISTRATORS
+from migration.plan.drivers.plugin_evidence import OF_ADMINISTRATORS
 from migration.plan.model.plan import Plan, PlannedNode, Wave
 from migration.rehearsal.documents import (
     node,

@@ -18,8 +18,8 @@ from kube.names import (
 )
 from migration.assessment.assumed import ASSUMED
 from migration.plan.facts.given_cards import HAMI_CARDS
-from migration.plan.facts.node_autoscalers import DO_NOT_DISRUPT, SCALE_DOWN_DISABLED
 from migration.plan.facts.work import SAFE_TO_EVICT
+from migration.plan.neighbours.node_autoscalers import DO_NOT_DISRUPT, SCALE_DOWN_DISABLED
 from testing.custom_workloads import workload_of
 from translation.reading.custom_workloads import embedded_pods, value_at
 from translation.reading.legacy_pod import READ_ANNOTATIONS

@@ -14,9 +14,9 @@ from cli.runbooks.kustomize import kustomize_files
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from kube.manifests.source import SourceObject
-from migration.plan.facts.node_autoscalers import autoscaler_notes, halt_notes
 from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan
+from migration.plan.neighbours.node_autoscalers import autoscaler_notes, halt_notes
 from testing.command import drawbridge
 from testing.documents import api_object, device_class, namespace, node, resource_quota
 from testing.migration import (
@@ -169,7 +169,7 @@ def test_a_node_of_a_pool_is_kept_while_it_is_empty(
 
 @pytest.mark.parametrize("pool", ["b", "a100"])
 def test_a_note_on_a_pool_names_its_nodes_that_are_held(tmp_path: Path, pool: str) -> None:
-    """It said "once all its nodes are switched", which no wave of the plan does."""
+    """It said "once all its nodes are switched", but no wave of the plan switches those."""
     label = "eks.amazonaws.com/nodegroup"
     cordoned = {**plugin_node("gpu-1", 4, **{label: pool}), "spec": {"unschedulable": True}}
 

@@ -109,7 +109,7 @@ def test_a_pod_that_its_scheduler_keeps_is_not(options: TranslationOptions) -> N
 def test_no_fix_keeps_a_scheduler_that_allocates_no_claims(
     name: str, place: str, *, may_stay: bool
 ) -> None:
-    """The fix for Koordinator's users was to find out whether it allocates claims, and it does not."""
+    """The fix for Koordinator's users was a question about claims, with a known answer: no."""
     (finding,) = translation_outcome(subject(name, place)).findings
 
     assert may_stay is ("or keep the scheduler: " in finding.fix)

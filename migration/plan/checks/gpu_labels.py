@@ -9,8 +9,8 @@ from typing import Any
 from findings.text import join_names
 from migration.legacy.gpu_labels import is_halted, unready_label
 from migration.plan.checks.checks import Check, ClusterView, note_check
-from migration.plan.facts.node_autoscalers import SCALE_DOWN_DISABLED, halt_text, halted_text
 from migration.plan.model.plan import Plan, Wave
+from migration.plan.neighbours.node_autoscalers import SCALE_DOWN_DISABLED, halt_text, halted_text
 
 
 def check_gpu_labels(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:

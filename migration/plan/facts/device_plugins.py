@@ -32,13 +32,13 @@ from migration.legacy.plugin_vendors import (
     resource_vendor,
 )
 from migration.plan.drivers.driver_daemon_sets import registers_driver
-from migration.plan.drivers.vendors import OPERATOR_PREFIX, is_managed
-from migration.plan.facts.plugin_evidence import (
+from migration.plan.drivers.plugin_evidence import (
     EVIDENCE_FIX,
     NO_EVIDENCE,
     PluginEvidence,
     daemon_set_of,
 )
+from migration.plan.drivers.vendors import OPERATOR_PREFIX, is_managed
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import Held, PlannedNode, is_name
 from translation.reading.arbiter import VOCABULARIES

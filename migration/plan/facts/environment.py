@@ -24,12 +24,6 @@ from migration.legacy.plugin_vendors import NVIDIA
 from migration.plan.drivers.operator_policy import POLICY_CHANGES, needs_policy_changes
 from migration.plan.drivers.vendors import CHART_CLASSES, hami_notes, is_koordlet
 from migration.plan.facts.device_plugins import DevicePlugins
-from migration.plan.facts.kai_shares import kai_webhook_notes, reservation_notes
-from migration.plan.facts.kept_schedulers import kept_scheduler_notes
-from migration.plan.facts.kueue import native_queue_notes, queue_notes, queued_workloads
-from migration.plan.facts.neighbours import exporter_notes
-from migration.plan.facts.node_autoscalers import autoscaler_notes, halt_notes, nodes_left_in_pools
-from migration.plan.facts.priorities import priority_note
 from migration.plan.facts.repository_patches import (
     KUSTOMIZE,
     patch_file,
@@ -41,6 +35,16 @@ from migration.plan.facts.repository_patches import (
 from migration.plan.facts.selecting import selecting_notes
 from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan, Wave, is_name
+from migration.plan.neighbours.kai_shares import kai_webhook_notes, reservation_notes
+from migration.plan.neighbours.kept_schedulers import kept_scheduler_notes
+from migration.plan.neighbours.kueue import native_queue_notes, queue_notes, queued_workloads
+from migration.plan.neighbours.node_autoscalers import (
+    autoscaler_notes,
+    halt_notes,
+    nodes_left_in_pools,
+)
+from migration.plan.neighbours.priorities import priority_note
+from migration.plan.neighbours.statements import exporter_notes
 from translation.model.intents import Vocabulary
 from translation.reading.claim_blind_objects import KINDS as CLAIM_BLIND_KINDS
 from translation.reading.claim_blind_objects import MAX_KEYS, find_named_keys

@@ -26,8 +26,8 @@ from migration.cluster.evidence import (
 from migration.cluster.volumes import Volumes, claim_names
 from migration.cluster.work_groups import Ending, group_of, is_hub_server, read_creators
 from migration.cluster.workloads import Workload
-from migration.plan.facts.node_autoscalers import DO_NOT_DISRUPT
 from migration.plan.model.plan import RUN_OUT, PlannedWork
+from migration.plan.neighbours.node_autoscalers import DO_NOT_DISRUPT
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _MIRROR: Final = "kubernetes.io/config.mirror"

@@ -43,7 +43,6 @@ from migration.plan.facts.device_plugins import (
 )
 from migration.plan.facts.environment import with_environment
 from migration.plan.facts.kept_away import kept_away
-from migration.plan.facts.node_autoscalers import guard_annotations, pool_of
 from migration.plan.facts.quota_files import (
     early_rollouts,
     quota_documents,
@@ -72,6 +71,7 @@ from migration.plan.model.plan import (
     Wave,
     is_name,
 )
+from migration.plan.neighbours.node_autoscalers import guard_annotations, pool_of
 from migration.plan.notes.by_hand import with_by_hand
 from migration.plan.notes.contended import with_contended
 from migration.plan.notes.cron_jobs import with_cron_jobs

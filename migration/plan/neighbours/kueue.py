@@ -7,9 +7,9 @@ from answers.manifests.pod_checks import QUEUE_NAME
 from findings.text import join_names
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import KUEUE_IMAGE, deployed_release, mapping_at
-from migration.plan.facts.neighbours import statement_note
 from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan, Wave
+from migration.plan.neighbours.statements import statement_note
 from translation.cluster.component_statements import Component, Topic, statements_about
 
 _TOPICS: Final = dict.fromkeys(

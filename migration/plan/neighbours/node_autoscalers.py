@@ -19,9 +19,9 @@ from migration.legacy.gpu_labels import (
     unready_reason,
     unready_remedy,
 )
-from migration.plan.facts.neighbours import statement_note
 from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan, Wave
+from migration.plan.neighbours.statements import statement_note
 from translation.cluster.component_statements import Component, Statement, Topic, statements_about
 
 _NODE: Final = "Node//"
@@ -245,7 +245,7 @@ def _pool_notes(wave: Wave, left_nodes: Mapping[str, Sequence[str]]) -> Iterator
 
 
 def _later(names: Sequence[str]) -> str:
-    """Return the words about a pool of which the plan holds some nodes; empty without any."""
+    """Return the words about the nodes of a pool that the plan holds; empty without any."""
     return (
         f", which this plan does not do, as it holds {join_names(names)}: until then no pod with claims may use a new node of it, "
         "and a new plan switches that"

@@ -6,8 +6,8 @@ from typing import Final
 from findings.text import join_names, quote_text, reference_text
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import KAI_IMAGE, deployed_release
-from migration.plan.facts.neighbours import statement_note
 from migration.plan.model.plan import Wave
+from migration.plan.neighbours.statements import statement_note
 from translation.cluster.component_statements import Component, Topic, statements_about
 from translation.vocabularies.kai import SCHEDULERS as KAI_SCHEDULERS
 

@@ -1,4 +1,4 @@
-"""Notes on the pods with which KAI holds shared GPUs, and on its webhook. Pure."""
+"""Notes on the pods of KAI that hold shared GPUs, and on its webhook. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final

@@ -1,0 +1,1 @@
+"""Autoscalers of nodes, queues, other schedulers and priorities beside a plan."""
