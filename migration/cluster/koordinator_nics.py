@@ -32,7 +32,9 @@ def nodes_of_doubled_nics(
         slice_.spec.node_name
         for slice_ in slices
         if slice_.spec.node_name
-        and not addresses.get(slice_.spec.node_name, frozenset()).isdisjoint(_slice_addresses(slice_))
+        and not addresses.get(slice_.spec.node_name, frozenset()).isdisjoint(
+            _slice_addresses(slice_)
+        )
     )
 
 

@@ -19,6 +19,8 @@ _GROUPS: Final = f"{_GROUP}/"
 """The prefix of the labels of a pod with shares of several GPUs, one for each group."""
 _CONTAINER: Final = "resource-reservation"
 _APP: Final = "app"
+_KAI: Final = "kai-resource-reservation"
+"""The namespace of these pods, where their binder alone writes, and their label `app`."""
 
 
 def gpu_groups(pod: Mapping[str, Any]) -> tuple[str, ...]:
@@ -46,11 +48,14 @@ def held_gpus(pods: Iterable[SourceObject]) -> dict[int, int]:
 
 
 def is_reservation(source: SourceObject) -> bool:
-    """Return True if KAI's binder has created a pod to hold a GPU for the pods of its group."""
+    """Return True if KAI's binder has created a pod to hold a GPU for the pods of its group.
+
+    Its namespace tells: labels and names of containers are anybody's.
+    """
     return (
-        (source.api_version, source.kind) == ("v1", "Pod")
+        source.namespace == _KAI
+        and _has_their_label(source)
         and bool(gpu_groups(source.document))
-        and _APP in text_map(source.document, "metadata", "labels")
         and not controller_kind(source.document)
         and any(
             mapping_at(container).get("name") == _CONTAINER
@@ -69,9 +74,14 @@ def drain_selector(objects: Iterable[SourceObject]) -> str:
 
     It leaves out reservations, also those that KAI creates later.
     """
-    apps = {
-        text_map(source.document, "metadata", "labels")[_APP]
-        for source in objects
-        if is_reservation(source)
-    }
-    return ",".join(f"{_APP}!={name}" for name in sorted(apps))
+    return f"{_APP}!={_KAI}" if any(map(is_reservation, objects)) else ""
+
+
+def is_left_in_drains(source: SourceObject) -> bool:
+    """Return True if drains with `drain_selector` would leave a pod that holds no GPU for others."""
+    return _has_their_label(source) and not is_reservation(source)
+
+
+def _has_their_label(source: SourceObject) -> bool:
+    is_pod = (source.api_version, source.kind) == ("v1", "Pod")
+    return is_pod and text_map(source.document, "metadata", "labels").get(_APP) == _KAI

@@ -11,7 +11,7 @@ from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 from testing.documents import api_object, namespace
 from testing.migration import GPU, hami_node, plugin_node, workload
-from testing.plan import planned, script
+from testing.plan import checks_before, planned, script
 
 ADOPTED: Final = """\
 translation:
@@ -112,6 +112,35 @@ def test_drains_of_a_cluster_without_kai_evict_all(tmp_path: Path) -> None:
     assert "--pod-selector" not in "".join(
         script(tmp_path, "switch", wave["wave"]) for wave in plan["waves"]
     )
+
+
+def test_labels_of_a_tenant_change_no_drain(tmp_path: Path) -> None:
+    """A label `app` that the pods of others have as well kept these from the drains of all nodes."""
+    forged = reservation()
+    forged["metadata"].update(namespace="team", labels={"app": "web", "runai-gpu-group": "g9"})
+
+    planned(tmp_path, [*cluster()[:-1], forged], "--settings", settings(tmp_path))
+
+    assert "app!=web" not in "".join(path.read_text() for path in (tmp_path / "plan").rglob("*.sh"))
+
+
+def test_a_pod_that_a_drain_would_leave_stops_a_wave(tmp_path: Path) -> None:
+    """It would run on with its device of the plugin, on a node whose DRA driver hands the device out, too."""
+    plan = planned(tmp_path, cluster(), "--settings", settings(tmp_path))
+    number = next(
+        wave["wave"]
+        for wave in plan["waves"]
+        if "gpu-0" in {node["name"] for node in wave["nodes"]}
+    )
+    objects = cluster()
+    objects[-2]["metadata"]["labels"]["app"] = "kai-resource-reservation"
+
+    before = checks_before(tmp_path, cluster(), number)
+    checks = checks_before(tmp_path, objects, number)
+
+    left = f"would leave team/{objects[-2]['metadata']['name']}, which KAI has not created"
+    assert ["failed"] == [check["state"] for check in checks if left in check["message"]]
+    assert left not in str(before)
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def check_before(
             for node in earlier.nodes
         ),
         *(_check_unswitched(node, view) for node in wave.nodes),
-        *(check for node in wave.nodes for check in check_drain(node.name, view)),
+        *(check for node in wave.nodes for check in check_drain(node, view)),
         *_check_environment(plan, wave, view),
         *_check_classes(plan, view),
         *_check_wide_mappings(plan, wide_mappings),

@@ -4,6 +4,8 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from findings.text import join_names
+from migration.cluster.evidence import mapping_at
+from migration.cluster.reservations import is_left_in_drains
 from migration.plan.checks.checks import (
     Check,
     ClusterView,
@@ -14,31 +16,50 @@ from migration.plan.checks.checks import (
     waiting_check,
 )
 from migration.plan.facts.work import describe_work
-from migration.plan.model.plan import PlannedWork
+from migration.plan.model.plan import PlannedNode, PlannedWork
 
 PODS: Final = "pods"
 BUDGETS: Final = "poddisruptionbudgets"
 
 
-def check_drain(node: str, view: ClusterView) -> Iterator[Check]:
+def check_drain(node: PlannedNode, view: ClusterView) -> Iterator[Check]:
     """Yield the checks that would stop a drain.
 
     Servers of JupyterHub's users do not, those that came since the plan was made, too: `switch.sh` asks about them, and
     deletes them.
     """
-    yield from _check_budgets(node, view)
-    yield from _work_notes(node, view)
-    servers = {work.pod for work in view.work.get(node, ()) if work.hub_server}
-    yield from _bare_checks(node, view, expected=servers)
+    yield from _check_budgets(node.name, view)
+    yield from _work_notes(node.name, view)
+    yield from _left_checks(node, view)
+    servers = {work.pod for work in view.work.get(node.name, ()) if work.hub_server}
+    yield from _bare_checks(node.name, view, expected=servers)
 
 
-def check_bare_pods(node: str, view: ClusterView) -> Iterator[Check]:
-    """Yield a failed check for pods that a drain would stop at, without those that `switch.sh` has asked about.
+def check_bare_pods(node: PlannedNode, view: ClusterView) -> Iterator[Check]:
+    """Yield a failed check for pods that a drain would stop at, or leave, without those that `switch.sh` has asked about.
 
     It asks about those of now, and where a person has them evicted it deletes them.
     """
-    asked_about = {work.pod for work in view.work.get(node, ()) if work.waits}
-    yield from _bare_checks(node, view, expected=asked_about)
+    asked_about = {work.pod for work in view.work.get(node.name, ()) if work.waits}
+    yield from _left_checks(node, view)
+    yield from _bare_checks(node.name, view, expected=asked_about)
+
+
+def _left_checks(node: PlannedNode, view: ClusterView) -> Iterator[Check]:
+    """Yield a failed check for pods of a node that have the label of those that its drain leaves, and are none of them."""
+    names = [
+        f"{source.namespace or 'default'}/{source.name}"
+        for source in view.objects
+        if node.drain_selector
+        and mapping_at(source.document, "spec").get("nodeName") == node.name
+        and is_left_in_drains(source)
+    ]
+    if names:
+        text = (
+            f"the drain evicts pods with {node.drain_selector} only, so it would leave {join_names(sorted(names))}, which KAI "
+            "has not created: take that label off, or delete them"
+        )
+        yield failed_check(f"Node//{node.name}", text)
 
 
 def _bare_checks(node: str, view: ClusterView, expected: Collection[str]) -> Iterator[Check]:

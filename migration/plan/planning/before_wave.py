@@ -118,7 +118,7 @@ def check_planned_pods(
     """Check that a plan has every pod that the drain of one of its nodes would end now."""
     prepared = prepare_cluster(question)
     checks = (
-        *check_bare_pods(node.name, view),
+        *check_bare_pods(node, view),
         *check_unplanned(plan, [node], prepared.cluster, prepared.groups),
     )
     all_planned = ok_check(f"Node//{node.name}", "the plan has all of its pods with devices")
