@@ -20,6 +20,11 @@ translation:
 """
 SHARED: Final = "translation: {adoptSchedulers: {kai-scheduler: default-scheduler}}\n"
 """HAMi's driver serves the shares, on other nodes."""
+KEPT: Final = """\
+translation:
+  adoptSchedulers: {kai-scheduler: kai-scheduler}
+  profiles: {nvidia: gpu.nvidia.com}
+"""
 SELECTOR: Final = "'--pod-selector=app!=kai-resource-reservation'"
 RESERVATION: Final = "gpu-reservation-gpu-0-abcde"
 
@@ -216,4 +221,16 @@ def test_shares_that_kais_webhook_leaves_alone_are_no_blocker(
     plan = planned(tmp_path, objects, "--settings", settings(tmp_path))
 
     assert [] == kai_blockers(tmp_path, objects)
+    assert "namespaceLabelSelector" not in str(plan["waves"])
+
+
+def test_a_namespace_whose_shares_stay_with_kai_keeps_its_webhook(tmp_path: Path) -> None:
+    """Its next shares would never start: without its webhook KAI binds none."""
+    objects = changed_cluster(
+        *workload("whole", {GPU: "1"}, ["gpu-1"], schedulerName="kai-scheduler")
+    )
+    options = ("--settings", settings(tmp_path, KEPT))
+
+    plan = planned(tmp_path, objects, *options)
+
     assert "namespaceLabelSelector" not in str(plan["waves"])

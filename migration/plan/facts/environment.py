@@ -7,6 +7,7 @@ GKE's addon manager and AKS take back what was changed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +20,6 @@ from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.chart_names import CHART_MAPPINGS
 from migration.cluster.evidence import controller_kind, list_at, mapping_at, text_map
 from migration.cluster.node_devices import Source
-from migration.legacy.kai_webhook import pods_of_kai_webhook
 from migration.legacy.plugin_vendors import NVIDIA
 from migration.plan.drivers.operator_policy import POLICY_CHANGES, needs_policy_changes
 from migration.plan.drivers.vendors import CHART_CLASSES, hami_notes, is_koordlet
@@ -183,12 +183,15 @@ def with_environment(
         nodes_by_use: The nodes by the pods that run there.
         plugins: The cluster's device plugins.
     """
-    changed_namespaces = {namespace for namespace, _ in pods_of_kai_webhook(objects)}
-    priorities = priority_note(plan, objects)
-    # A large cluster has a hundred thousand pods of controllers, which no other note here is about, and hundreds of waves.
+    # A large cluster has a hundred thousand pods of controllers, which all but one note leave out, and hundreds of waves.
+    is_pod = [source.kind == "Pod" for source in objects]
+    pods = tuple(compress(objects, is_pod))
     objects = tuple(
-        source for source in objects if source.kind != "Pod" or not controller_kind(source.document)
+        source
+        for source, is_one in zip(objects, is_pod, strict=True)
+        if not is_one or not controller_kind(source.document)
     )
+    priorities = priority_note(plan, objects, pods)
     managed = read_managed(objects, plan)
     releases = read_helm_releases(objects, managed)
     plan = msgspec.structs.replace(plan, managed=managed, helm_releases=releases)
@@ -214,7 +217,7 @@ def with_environment(
                 *queue_notes(wave, queued, objects),
                 *kept_scheduler_notes(wave, nodes_by_use.kept_schedulers, objects),
                 *reservation_notes(wave, objects),
-                *kai_webhook_notes(wave, changed_namespaces),
+                *kai_webhook_notes(wave, nodes_by_use.changed_by_kai),
                 *(
                     native_queue_notes(plan, queued, objects, nodes_by_use)
                     if wave.wave == 1

@@ -14,6 +14,7 @@ class NodesByUse(NamedTuple):
         hami: The nodes of HAMi.
         kept_schedulers: The workloads that get claims and stay with a scheduler of others, as
             `Kind/namespace/name`, to this.
+        changed_by_kai: The namespaces of workloads that get claims, and with pods that KAI's webhook has changed.
     """
 
     native: frozenset[str] = frozenset()
@@ -21,6 +22,7 @@ class NodesByUse(NamedTuple):
     native_workloads: Mapping[str, Collection[str]] = {}
     hami: frozenset[str] = frozenset()
     kept_schedulers: Mapping[str, str] = {}
+    changed_by_kai: frozenset[str] = frozenset()
 
     def has_native_only(self, names: Collection[str]) -> bool:
         """Return True if some of these nodes have native pods, and none has others."""

@@ -44,7 +44,7 @@ def kai_webhook_notes(wave: Wave, namespaces: Collection[str]) -> Iterator[str]:
 
     Args:
         wave: The wave with its namespaces.
-        namespaces: The namespaces with pods that KAI's webhook has changed, and goes on with.
+        namespaces: The namespaces of workloads that get claims, with pods that the webhook has changed.
     """
     own = sorted({*wave.opted_in}.intersection(namespaces))
     if own:

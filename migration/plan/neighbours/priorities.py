@@ -5,8 +5,8 @@ name that a DeviceClass maps, is UnschedulableAndUnresolvable (dynamicresources.
 skips it; and PreFilterExtensions is nil, so no dry run sees what an eviction would free.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterable
+from typing import Final
 
 from answers.model.views import decode_view
 from findings.text import join_names
@@ -27,21 +27,18 @@ _NOTE: Final = (
 )
 
 
-def priority_note(plan: Plan, objects: Iterable[SourceObject]) -> str:
+def priority_note(plan: Plan, objects: Iterable[SourceObject], pods: Iterable[SourceObject]) -> str:
     """Return the note on pods that request devices of the plan's nodes, if some may evict others today; empty without such pods.
 
     Args:
         plan: The plan.
-        objects: The cluster's objects, with all pods.
+        objects: The cluster's objects, which may lack pods.
+        pods: All pods.
     """
     keys = {key for wave in plan.waves for node in wave.nodes for key in node.resources}
-    classes: dict[str, Mapping[str, Any]] = {}
-    pods: list[SourceObject] = []
-    for source in objects if keys else ():
-        if source.kind == "PriorityClass":
-            classes[source.name] = source.document
-        elif (source.api_version, source.kind) == ("v1", "Pod"):
-            pods.append(source)
+    if not keys:
+        return ""
+    classes = {source.name: source.document for source in objects if source.kind == "PriorityClass"}
     default = next((name for name, own in classes.items() if own.get("globalDefault") is True), "")
     pods_of: dict[int, list[str]] = {}
     evicting: set[int] = set()

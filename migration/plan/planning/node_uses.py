@@ -1,22 +1,30 @@
 """The nodes of a cluster by the use of their devices. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from kube.manifests.source import SourceObject
 from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.outcomes import Outcome, translated_pod
+from migration.assessment.outcomes import AssessedWorkload, Outcome, translated_pod
 from migration.cluster.evidence import mapping_at
 from migration.cluster.node_devices import Source
+from migration.legacy.kai_webhook import pods_of_kai_webhook
 from migration.plan.model.nodes_by_use import NodesByUse
 from translation.cluster.native_allocation import makes_claims_of_names
 
 
-def nodes_by_use(cluster: AssessedCluster, live_nodes: Mapping[str, Sequence[str]]) -> NodesByUse:
+def nodes_by_use(
+    cluster: AssessedCluster,
+    live_nodes: Mapping[str, Sequence[str]],
+    objects: Iterable[SourceObject],
+) -> NodesByUse:
     """Return the nodes by the outcome of the workloads with pods there.
 
     Args:
         cluster: The cluster.
         live_nodes: Workload, as `Kind/namespace/name`, to the nodes of its pods.
+        objects: The cluster's objects.
     """
+    changed = pods_of_kai_webhook(objects)
     nodes: dict[bool, set[str]] = {True: set(), False: set()}
     for workload in cluster.workloads:
         is_native = workload.outcome is Outcome.NATIVE
@@ -31,7 +39,16 @@ def nodes_by_use(cluster: AssessedCluster, live_nodes: Mapping[str, Sequence[str
         },
         hami=frozenset(entry.node for entry in cluster.nodes if entry.source is Source.HAMI),
         kept_schedulers=_kept_schedulers(cluster),
+        changed_by_kai=frozenset(
+            workload.key.namespace
+            for workload in cluster.workloads
+            if _gets_claims(workload) and not changed.isdisjoint(workload.members)
+        ),
     )
+
+
+def _gets_claims(workload: AssessedWorkload) -> bool:
+    return workload.result is not None and workload.outcome is not Outcome.NATIVE
 
 
 def _kept_schedulers(cluster: AssessedCluster) -> dict[str, str]:
@@ -41,7 +58,7 @@ def _kept_schedulers(cluster: AssessedCluster) -> dict[str, str]:
             mapping_at(translated_pod(workload.result), "spec").get("schedulerName") or ""
         )
         for workload in cluster.workloads
-        if workload.result is not None and workload.outcome is not Outcome.NATIVE
+        if workload.result is not None and _gets_claims(workload)
     }
     bridge = cluster.state.bridge_scheduler
     return {
