@@ -19,7 +19,7 @@ _GROUPS: Final = f"{_GROUP}/"
 """The prefix of the labels of a pod with shares of several GPUs, one for each group."""
 _CONTAINER: Final = "resource-reservation"
 _APP: Final = "app"
-_KAI: Final = "kai-resource-reservation"
+RESERVATIONS: Final = "kai-resource-reservation"
 """The namespace of these pods, where their binder alone writes, and their label `app`."""
 
 
@@ -53,7 +53,7 @@ def is_reservation(source: SourceObject) -> bool:
     Its namespace tells: labels and names of containers are anybody's.
     """
     return (
-        source.namespace == _KAI
+        source.namespace == RESERVATIONS
         and _has_their_label(source)
         and bool(gpu_groups(source.document))
         and not controller_kind(source.document)
@@ -74,7 +74,7 @@ def drain_selector(objects: Iterable[SourceObject]) -> str:
 
     It leaves out reservations, also those that KAI creates later.
     """
-    return f"{_APP}!={_KAI}" if any(map(is_reservation, objects)) else ""
+    return f"{_APP}!={RESERVATIONS}" if any(map(is_reservation, objects)) else ""
 
 
 def is_left_in_drains(source: SourceObject) -> bool:
@@ -84,4 +84,4 @@ def is_left_in_drains(source: SourceObject) -> bool:
 
 def _has_their_label(source: SourceObject) -> bool:
     is_pod = (source.api_version, source.kind) == ("v1", "Pod")
-    return is_pod and text_map(source.document, "metadata", "labels").get(_APP) == _KAI
+    return is_pod and text_map(source.document, "metadata", "labels").get(_APP) == RESERVATIONS

@@ -22,7 +22,7 @@ from migration.cluster.owners import (
     has_template,
     owners_by_key,
 )
-from migration.cluster.reservations import is_reservation
+from migration.cluster.reservations import RESERVATIONS, is_reservation
 from migration.cluster.stopped import find_stopped, has_ended
 
 _ENDED: Final = frozenset({"Complete", "Failed"})
@@ -88,7 +88,10 @@ def group_workloads(objects: Iterable[SourceObject], namespace: str) -> list[Wor
     ]
     makers = frozenset(maker for key in live for maker in _makers(key, by_key))
     for key, source in by_key.items():
-        if not has_template(source) or source.kind == "PodTemplate" or is_reservation(source):
+        if not has_template(source) or source.kind == "PodTemplate":
+            continue
+        # The namespace first, since nearly all objects of a cluster have another one.
+        if source.namespace == RESERVATIONS and is_reservation(source):
             continue
         members = pods.setdefault(_workload_key(key, by_key, makers), [])
         if source.kind == "Pod" and not _has_ended(source):

@@ -221,7 +221,7 @@ _KAI: Final = (
          "(2026-08-03)"),
     _Row(Topic.EXTENDED_RESOURCES, "0.17 and later", "makes the claim of an extended resource that a DeviceClass maps itself, for whole "
          "GPUs; not for shares and MIG devices",
-         "kai-scheduler/KAI-Scheduler v0.17.0, docs/developer/designs/dra-extended-resources/README.md, pull request 1943",
+         "kai-scheduler/KAI-Scheduler v0.17.0, design dra-extended-resources, pull request 1943",
          "", Evidence.DOCUMENT),
 )  # fmt: skip
 _VOLCANO: Final = (
