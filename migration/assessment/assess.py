@@ -35,11 +35,11 @@ from migration.assessment.assumed import (
     without_nodes,
 )
 from migration.assessment.blockers import (
-    check_kai_webhook,
     check_limit_ranges,
     check_parts,
     find_blockers,
     find_smaller_cards,
+    kai_webhook_notes,
     opt_out_notes,
     sliced_nodes,
     with_parts,
@@ -200,9 +200,9 @@ def _with_surroundings(
     has_gpu_label = any(not own.isdisjoint(GPU_LABELS) for own in labels)
     return msgspec.structs.replace(
         assessment,
-        blockers=(*assessment.blockers, *check_kai_webhook(objects, assessment.workloads)),
         notes=(
             *assessment.notes,
+            *kai_webhook_notes(objects, assessment.workloads),
             *opt_out_notes(objects, assessment.workloads),
             *(
                 unready_notes(assessment.nodes, objects, options.renamed_keys)

@@ -398,10 +398,10 @@ def check_limit_ranges(
         )
 
 
-def check_kai_webhook(
+def kai_webhook_notes(
     objects: Iterable[SourceObject], workloads: Iterable[AssessedWorkload]
 ) -> Iterator[Blocker]:
-    """Yield a blocker for workloads with shares of KAI: their next pods with claims are rejected after KAI's webhook."""
+    """Yield a note on workloads with shares of KAI: their next pods with claims are rejected after KAI's webhook."""
     changed = pods_of_kai_webhook(objects)
     keys = [
         workload.key

@@ -180,31 +180,35 @@ def config(**selector: str) -> Any:
     return api_object("Config", "kai-config", api_version="kai.scheduler/v1", spec=spec)
 
 
-def kai_blockers(tmp_path: Path, objects: list[Any]) -> list[dict[str, Any]]:
+def kai_notes(tmp_path: Path, objects: list[Any]) -> list[dict[str, Any]]:
     file = tmp_path / "cluster.yaml"
     file.write_text(dump_yaml(objects))
     options = ("--settings", settings(tmp_path), "-o", "json")
     answer = json.loads(drawbridge("assess", "--snapshot", file, *options).stdout)
-    return [entry for entry in answer["blockers"] if entry["code"] == "kaiWebhook"]
+    assert "kaiWebhook" not in {entry["code"] for entry in answer["blockers"]}
+    return [entry for entry in answer["notes"] if entry["code"] == "kaiWebhook"]
 
 
 @pytest.mark.parametrize(
     "more", [[], [config()], [config(**{"kubernetes.io/metadata.name": "team"})]]
 )
-def test_shares_that_kais_webhook_changes_block_until_it_leaves_their_namespace(
+def test_shares_that_kais_webhook_changes_have_a_note_until_it_leaves_their_namespace(
     tmp_path: Path, more: list[Any]
 ) -> None:
-    """The webhook rejects each next pod of them, and neither assess nor plan said so."""
+    """The webhook rejects each next pod of them, and neither assess nor plan said so.
+
+    A blocker asked for it before the first wave, when KAI would start no further share there.
+    """
     objects = changed_cluster(*more)
     team = next(entry for entry in objects if entry["kind"] == "Namespace")
     team["metadata"]["labels"] = {"kubernetes.io/metadata.name": "team"}
 
-    (blocker,) = kai_blockers(tmp_path, objects)
+    (entry,) = kai_notes(tmp_path, objects)
     plan = planned(tmp_path, objects, "--settings", settings(tmp_path))
 
-    assert ["Deployment/team/web"] == blocker["objects"]
-    assert "right before team is opted in" in blocker["fix"]
-    assert "spec.global.namespaceLabelSelector of KAI's Config" in blocker["fix"]
+    assert ["Deployment/team/web"] == entry["objects"]
+    assert "right before team is opted in" in entry["fix"]
+    assert "spec.global.namespaceLabelSelector of KAI's Config" in entry["fix"]
     for wave in plan["waves"]:
         notes = [note for note in wave["notes"] if "namespaceLabelSelector" in note]
         assert (wave["namespaces"] == ["team"]) is (len(notes) == 1)
@@ -215,12 +219,12 @@ def test_shares_that_kais_webhook_changes_block_until_it_leaves_their_namespace(
     [cluster(), changed_cluster(config(kai="on"))],
     ids=["without the webhook", "left by it"],
 )
-def test_shares_that_kais_webhook_leaves_alone_are_no_blocker(
+def test_shares_that_kais_webhook_leaves_alone_have_no_note(
     tmp_path: Path, objects: list[Any]
 ) -> None:
     plan = planned(tmp_path, objects, "--settings", settings(tmp_path))
 
-    assert [] == kai_blockers(tmp_path, objects)
+    assert [] == kai_notes(tmp_path, objects)
     assert "namespaceLabelSelector" not in str(plan["waves"])
 
 
