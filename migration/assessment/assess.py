@@ -58,7 +58,7 @@ from migration.assessment.chart_names import find_name_changes, foreign_mappings
 from migration.assessment.claim_counts import check_claim_counts
 from migration.assessment.device_lines import with_quota_lines
 from migration.assessment.device_quotas import QuotaStops, find_quota_stops
-from migration.assessment.doubled import check_doubled
+from migration.assessment.doubled import check_doubled, with_doubled_nics
 from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
 from migration.assessment.outcomes import (
     group_with_devices,
@@ -266,7 +266,7 @@ def complete_assessment(
     keys_on = legacy_keys(cluster.nodes, cluster.sliced)
     quota_stops = find_quota_stops(cluster) if cluster.state.quotas else QuotaStops()
     blockers = (
-        *check_doubled(cluster.nodes),
+        *check_doubled(cluster.nodes, cluster.state),
         *check_kept_names(cluster.names_in_use),
         *find_blockers(
             cluster.workloads,
@@ -362,14 +362,14 @@ def assess_cluster(
     kept_names = kept_device_keys(profiles, options)
     groups = group_workloads(objects, namespace)
     live_nodes = [node for _, node in of_kind(views, Node)]
+    koordinator = koordinator_devices(objects)
     all_nodes = read_nodes(
-        live_nodes,
-        state.slices,
-        koordinator_devices(objects),
+        *(live_nodes, state.slices, koordinator),
         whole_device_keys(profiles.values(), kept_names),
         profiles.values(),
         renamed_keys=options.renamed_keys,
     )
+    all_nodes = with_doubled_nics(all_nodes, koordinator, state.slices)
     staying = find_remaining(*(groups, live_nodes, options.kept_replicas), doubled_nodes(all_nodes))
     nodes = [entry for entry in all_nodes if entry.node not in staying.nodes]
     moving = [node for node in live_nodes if node.metadata.name not in staying.nodes]

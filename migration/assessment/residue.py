@@ -65,7 +65,7 @@ def find_residue(
         _without_staying_workloads(cluster), converted, objects, namespace, options=options
     )
     return Residue(
-        left=(*_hidden(objects, unreadable), *check_doubled(cluster.nodes), *left),
+        left=(*_hidden(objects, unreadable), *check_doubled(cluster.nodes, cluster.state), *left),
         schedulers=_staying_schedulers(cluster, objects, namespace, options),
     )
 

@@ -19,7 +19,6 @@ from kube.api.resource import ResourceSlice
 from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
 from migration.cluster.evidence import mapping_at, text_map
-from migration.cluster.koordinator_nics import nodes_of_doubled_nics
 from translation.model.intents import DeviceKind
 from translation.profiles.profile import Profile
 from translation.reading.arbiter import is_nic
@@ -98,6 +97,7 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
             these are GPUs.
         is_doubled: A legacy system and a DRA driver both hand out its devices, be they NICs of Koordinator. koord-scheduler
             does so while there is a Device object, from which koord-manager derives the amounts of the node, too.
+        nic_drivers: The drivers of NICs that Koordinator hands out, too; empty where other devices are doubled.
     """
 
     node: str
@@ -108,6 +108,7 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 1
     mig_size: str = ""
     is_doubled: bool = False
+    nic_drivers: tuple[str, ...] = ()
 
 
 OFFERING_NONE: Final = "offering no devices"
@@ -154,8 +155,6 @@ def read_nodes(
         renamed_keys: Resource name in pods to the name that it stands for.
     """
     gpu_names = with_renamed((GPU,), renamed_keys)
-    slices = tuple(slices)
-    doubled_nics = nodes_of_doubled_nics(koordinator, slices) if koordinator else frozenset()
     device_counts: dict[str, dict[str, int]] = {}
     for slice_ in slices:
         node, driver = slice_.spec.node_name, slice_.spec.driver
@@ -171,13 +170,7 @@ def read_nodes(
         )
         for node in sorted(nodes, key=lambda node: node.metadata.name)
     )
-    return [
-        msgspec.structs.replace(devices, is_doubled=True)
-        if devices.node in doubled_nics
-        else devices
-        for devices in assessed_nodes
-        if devices.source is not None
-    ]
+    return [devices for devices in assessed_nodes if devices.source is not None]
 
 
 def _node(

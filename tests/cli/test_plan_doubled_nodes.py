@@ -61,6 +61,19 @@ def published_nic(name: str, address: str = ADDRESS) -> dict[str, Any]:
     )
 
 
+def doubled_gpus_and_nics(name: str) -> list[Mapping[str, Any]]:
+    return [registered_nic(name), published_nic(name), published(name)]
+
+
+def claim_of_nic(name: str, device: str = "nic-0") -> dict[str, Any]:
+    """A claim that has a device of dra.net of a node."""
+    request = {"name": "nic", "exactly": {"deviceClassName": "dra.net"}}
+    result = {"request": "nic", "driver": "dra.net", "pool": name, "device": device}
+    allocation = {"devices": {"results": [result]}}
+    claim = documents.claim(request, name=f"claim-{name}", namespace="team")
+    return {**claim, "status": {"allocation": allocation}}
+
+
 def cluster(*more: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     web = workload("web", WHOLE, ["gpu-1"], kind="StatefulSet")
     return [plugin_node("gpu-1"), plugin_node("gpu-2"), namespace("team"), *web, *more]
@@ -80,14 +93,9 @@ def blockers(tmp_path: Path, objects: Objects) -> dict[str, list[str]]:
         [hami_node("gpu-0"), published("gpu-0", HAMI)],
         [{**plugin_node("gpu-0"), "spec": {"unschedulable": True}}, published("gpu-0")],
         [node("gpu-0"), registered("gpu-0"), published("gpu-0", HAMI)],
-        [plugin_node("gpu-0"), registered_nic("gpu-0"), published_nic("gpu-0", "0000:1A:00.0")],
-        [
-            plugin_node("gpu-0"),
-            registered_nic("gpu-0", "0000:00:0", ADDRESS),
-            published_nic("gpu-0"),
-        ],
+        [plugin_node("gpu-0"), *doubled_gpus_and_nics("gpu-0")],
     ],
-    ids=["plugin", "HAMi", "cordoned", "Koordinator", "NICs", "functions of NICs"],
+    ids=["plugin", "HAMi", "cordoned", "Koordinator", "GPUs and NICs"],
 )
 def test_a_node_of_both_is_a_blocker_and_held(tmp_path: Path, doubled: Objects) -> None:
     """Two pods might have the same GPU, and an ordinary wave switched it without a note."""
@@ -100,6 +108,62 @@ def test_a_node_of_both_is_a_blocker_and_held(tmp_path: Path, doubled: Objects) 
     (fix,) = (entry["fix"] for entry in plan["held"] if entry["object"] == "Node//gpu-0")
     assert fix.startswith("cordon it now; set the label back")
     assert {"gpu-1", "gpu-2"} == {name for names, _ in waves(plan) for name in names}
+
+
+@pytest.mark.parametrize(
+    "doubled",
+    [
+        [registered_nic("gpu-0"), published_nic("gpu-0", "0000:1A:00.0")],
+        [registered_nic("gpu-0", "0000:00:0", ADDRESS), published_nic("gpu-0")],
+        [registered_nic("gpu-0"), published_nic("gpu-0"), claim_of_nic("gpu-1")],
+    ],
+    ids=["NICs", "functions of NICs", "claim elsewhere"],
+)
+def test_a_node_of_doubled_nics_alone_is_to_lose_their_driver(
+    tmp_path: Path, doubled: Objects
+) -> None:
+    """The first fix was to cordon all such nodes, though no claim had a NIC, and no word said that NICs are meant."""
+    objects = cluster(plugin_node("gpu-0"), *doubled)
+
+    plan = planned(tmp_path, objects)
+
+    assert ["Node//gpu-0"] == blockers(tmp_path, objects)["handedOutTwice"]
+    (entry,) = (entry for entry in plan["held"] if entry["object"] == "Node//gpu-0")
+    assert "Koordinator and a DRA driver (dra.net) both hand out the NICs there" in entry["reason"]
+    assert entry["fix"].startswith("take dra.net away there: let its DaemonSet select the label")
+    assert "cordon" not in entry["fix"]
+    assert {"gpu-1", "gpu-2"} == {name for names, _ in waves(plan) for name in names}
+
+
+def test_nodes_with_nics_in_claims_alone_are_to_be_cordoned(tmp_path: Path) -> None:
+    nics = [(registered_nic(name), published_nic(name)) for name in ("gpu-1", "gpu-2")]
+    objects = cluster(*(entry for pair in nics for entry in pair), claim_of_nic("gpu-1"))
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+
+    answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
+
+    doubled = [entry for entry in answer["blockers"] if entry["code"] == "handedOutTwice"]
+    fixes = {name: entry["fix"] for entry in doubled for name in entry["objects"]}
+    assert {"Node//gpu-1", "Node//gpu-2"} == fixes.keys()
+    assert fixes["Node//gpu-2"].startswith("take dra.net away")
+    assert fixes["Node//gpu-1"] == (
+        f"cordon it now, since claims have devices of dra.net there; then {fixes['Node//gpu-2']}"
+    )
+
+
+def test_verify_has_a_note_on_nodes_of_doubled_nics_alone(tmp_path: Path) -> None:
+    gpus = [plugin_node("gpu-0"), *doubled_gpus_and_nics("gpu-0")]
+    nics = [node("gpu-3"), registered_nic("gpu-3"), published_nic("gpu-3")]
+
+    exit_code, answer, notes = verified(tmp_path, cluster(*gpus, *nics))
+
+    assert 1 == exit_code
+    assert "gpu-3" in answer["doubledNodes"]
+    assert (
+        "note: Node/gpu-3: Koordinator and a DRA driver (dra.net) both hand out the NICs" in notes
+    )
+    assert "take dra.net away there" in notes
 
 
 def test_devices_of_a_node_of_both_are_not_free(tmp_path: Path) -> None:

@@ -21,7 +21,13 @@ from kube.client.client import Client
 from kube.errors import Forbidden, NotFound
 from kube.manifests.source import SourceObject
 from migration.assessment.assumed import kept_device_keys, whole_device_keys
-from migration.assessment.doubled import DOUBLED, DoubledNodes, find_doubled
+from migration.assessment.doubled import (
+    DOUBLED,
+    DoubledNodes,
+    check_doubled,
+    find_doubled,
+    with_doubled_nics,
+)
 from migration.cluster.node_devices import koordinator_devices, read_nodes
 from process.profiles.profile_files import load_profiles
 from translation.cluster.snapshot import vocabularies_in_force
@@ -58,13 +64,21 @@ def find_doubled_nodes(
     profiles = profiles_in_force(files, cluster_objects.objects).profiles
     shared_settings = SharedSettings() if settings is None else read_settings(settings)
     options = translation_options((), profiles, shared_settings)
+    koordinator = koordinator_devices(objects)
     devices = read_nodes(
-        *(state.nodes, state.slices, koordinator_devices(objects)),
+        *(state.nodes, state.slices, koordinator),
         whole_device_keys(profiles.values(), kept_device_keys(profiles, options)),
         profiles.values(),
         renamed_keys=options.renamed_keys,
     )
+    devices = with_doubled_nics(devices, koordinator, state.slices)
     doubled = find_doubled(devices, state, vocabularies_in_force(options, profiles))
+    with_nics = [entry for entry in devices if entry.nic_drivers and entry.node in doubled.in_use]
+    for blocker in check_doubled(with_nics, state):
+        nodes = join_names([f"Node/{name.rpartition('/')[2]}" for name in blocker.objects])
+        print_line(
+            f"note: {nodes}: {blocker.message}; instead of the fix for other devices, {blocker.fix}"
+        )
     for node, pods in doubled.tolerating.items():
         print_line(
             f"note: Node/{node} is cordoned, and these pods with devices come there all the same, since they tolerate "

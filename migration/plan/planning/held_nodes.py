@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from migration.assessment.doubled import doubled_reasons
 from migration.plan.drivers.driver_values import held_by_roots
 from migration.plan.facts.device_plugins import (
     held_kept_names,
@@ -36,7 +37,9 @@ def held_nodes(
         *blocked,
         *held_by_pods(candidates, cluster, prepared.live_nodes, prepared.evidence),
         *held_by_daemon_sets(candidates),
-        *held_unavailable(candidates, question.objects, prepared.doubled_nodes),
+        *held_unavailable(
+            candidates, question.objects, doubled_reasons(cluster.nodes, cluster.state)
+        ),
         *held_offering_none(cluster.offering_none),
         *held_unknown_devices(prepared.unknown_devices),
         *held_kept_names(planned_nodes, cluster.names_in_use),

@@ -16,7 +16,7 @@ from migration.assessment.capacity import (
     without_devices,
 )
 from migration.assessment.claim_counts import ClaimShortage, describe_shortages
-from migration.assessment.doubled import DOUBLED, DOUBLED_FIX
+from migration.assessment.doubled import DoubledReason
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.unmoved import unmoved_text
 from migration.assessment.unserved import LackingClasses, serve_fix, unserved_text
@@ -79,14 +79,16 @@ _MOVE_VOLUME: Final = (
 
 
 def held_unavailable(
-    candidates: Iterable[Candidate], objects: Iterable[SourceObject], doubled: Collection[str] = ()
+    candidates: Iterable[Candidate],
+    objects: Iterable[SourceObject],
+    doubled: Mapping[str, DoubledReason] = {},
 ) -> Iterator[Held]:
     """Yield the nodes that are cordoned or not ready: a wave would uncordon them, or wait for them.
 
     Args:
         candidates: The nodes that could be switched.
         objects: The cluster's objects.
-        doubled: The nodes with devices that two systems hand out.
+        doubled: Node to its reason, of those with devices that two systems hand out.
     """
     names = {entry.node.name for entry in candidates}.union(filter(is_name, doubled))
     for source in objects:
@@ -94,7 +96,8 @@ def held_unavailable(
             continue
         reference = f"Node//{source.name}"
         if source.name in doubled:
-            yield Held(object=reference, reason=DOUBLED, fix=DOUBLED_FIX)
+            message, fix = doubled[source.name]
+            yield Held(object=reference, reason=message, fix=fix)
             continue
         if mapping_at(source.document, "spec").get("unschedulable") is True:
             yield Held(object=reference, reason=CORDONED, fix=_UNCORDON)
