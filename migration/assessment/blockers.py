@@ -19,7 +19,6 @@ from migration.assessment.unserved import WHOLE_CARD, stay_fix
 from migration.cluster.evidence import text_map
 from migration.cluster.limit_ranges import LimitRangeFault, RejectedWorkload
 from migration.cluster.node_devices import NodeDevices
-from migration.legacy.kai_webhook import KAI_WEBHOOK, leave_kai_webhook, pods_of_kai_webhook
 from migration.legacy.smaller_cards import CardSizes, SmallerCards, SwitchedNode
 from translation.compiling.claims import Claim
 from translation.reading.legacy_pod import OPT_OUT_LABELS
@@ -395,27 +394,6 @@ def check_limit_ranges(
             message=f"{fault.text} would reject new pods, so what a drain evicts does not come again; plan holds their nodes",
             fix=fault.fix,
             objects=tuple(names),
-        )
-
-
-def kai_webhook_notes(
-    objects: Iterable[SourceObject], workloads: Iterable[AssessedWorkload]
-) -> Iterator[Blocker]:
-    """Yield a note on workloads with shares of KAI: their next pods with claims are rejected after KAI's webhook."""
-    changed = pods_of_kai_webhook(objects)
-    keys = [
-        workload.key
-        for workload in workloads
-        if workload.result is not None
-        and workload.outcome is not Outcome.NATIVE
-        and not changed.isdisjoint(workload.members)
-    ]
-    if keys:
-        yield Blocker(
-            code="kaiWebhook",
-            message=KAI_WEBHOOK,
-            fix=leave_kai_webhook(sorted({key.namespace for key in keys})),
-            objects=tuple(key.reference for key in keys),
         )
 
 

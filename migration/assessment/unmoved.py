@@ -14,6 +14,7 @@ from answers.cluster.uses import node_of
 from findings.finding import Code
 from findings.text import count_text, join_names
 from kube.api.core import Pod, Toleration
+from kube.manifests.source import SourceObject
 from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import NOT_PLACED, Blocker
@@ -27,8 +28,11 @@ from migration.assessment.capacity import (
 )
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.unserved import LackingClasses, serve_fix, unserved_text
+from migration.cluster.evidence import text_map
 from migration.cluster.node_devices import Source
+from migration.legacy.kai_webhook import KAI_WEBHOOK, leave_kai_webhook, pods_of_kai_webhook
 from migration.legacy.kept_names import NamesInUse
+from translation.vocabularies.kai import SHARED_CONFIG_MAP
 
 _BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ, Code.OPTED_OUT})
 _EVERY_TAINT: Final = Toleration(operator="Exists")
@@ -345,3 +349,31 @@ def remove_label(namespaces: Iterable[str]) -> str:
         f"take the label off ({'; '.join(commands)}), so that new pods have device keys until a wave opts them in; then plan again "
         "from a new snapshot"
     )
+
+
+def kai_webhook_notes(
+    objects: Sequence[SourceObject], workloads: Iterable[AssessedWorkload]
+) -> Iterator[Blocker]:
+    """Yield a note on workloads with shares of KAI: their next pods with claims are rejected after KAI's webhook."""
+    annotations = (
+        text_map(source.document, "metadata", "annotations")
+        for source in objects
+        if source.kind == "Pod"
+    )
+    if not any(SHARED_CONFIG_MAP in own for own in annotations):
+        return
+    changed = pods_of_kai_webhook(objects)
+    keys = [
+        workload.key
+        for workload in workloads
+        if workload.result is not None
+        and workload.outcome is not Outcome.NATIVE
+        and not changed.isdisjoint(workload.members)
+    ]
+    if keys:
+        yield Blocker(
+            code="kaiWebhook",
+            message=KAI_WEBHOOK,
+            fix=leave_kai_webhook(sorted({key.namespace for key in keys})),
+            objects=tuple(key.reference for key in keys),
+        )
