@@ -130,7 +130,7 @@ def test_labels_of_a_tenant_change_no_drain(tmp_path: Path) -> None:
 
 
 def test_a_pod_that_a_drain_would_leave_stops_a_wave(tmp_path: Path) -> None:
-    """It would run on with its device of the plugin, on a node whose DRA driver hands the device out, too."""
+    """It would run on with its device of the plugin, and the DRA driver of its node would hand the same one out."""
     plan = planned(tmp_path, cluster(), "--settings", settings(tmp_path))
     number = next(
         wave["wave"]
