@@ -19,8 +19,8 @@ _STOP: Final = (
     "after the last wave"
 )
 _STOP_VOLCANO_JOB: Final = (
-    "stop it (vcctl job suspend --name {} --namespace {}; kubectl calls it vcjob) or wait for its end, and plan again from a "
-    "new snapshot; start it again after the last wave (vcctl job resume)"
+    "stop it (vcctl job suspend --name JOB --namespace NAMESPACE; kubectl calls it vcjob) or wait for its end, and plan again "
+    "from a new snapshot; start it again after the last wave (vcctl job resume)"
 )
 _STAY_UP: Final = (
     "where it has to stay up, and a change of its pod template replaces its pods one after another, set the label "
@@ -46,9 +46,7 @@ def unread_template(
         is_native: Kubernetes serves its pods once a class maps their resource names.
     """
     kind = workload.key.kind
-    stop = _STOP
-    if _is_of_volcano(workload):
-        stop = _STOP_VOLCANO_JOB.format(workload.key.name, workload.key.namespace)
+    stop = _STOP_VOLCANO_JOB if _is_of_volcano(workload) else _STOP
     stop = stop if is_native else f"{stop}{_IN_NAMESPACE}"
     is_waited_for = is_native and workload.runs_to_completion
     if kind not in CREATED_AGAIN and not is_waited_for:

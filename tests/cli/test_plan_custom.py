@@ -300,7 +300,7 @@ def test_a_job_of_volcano_is_stopped_by_its_own_command(tmp_path: Path) -> None:
     plan = planned(tmp_path, [*nodes, *pods_of("Job", "a", SHARE, ["hami-0"])])
 
     fixes = {entry["object"]: entry["fix"] for entry in plan["held"]}
-    assert "stop it (vcctl job suspend --name a --namespace team; " in fixes["Node//hami-0"]
+    assert "stop it (vcctl job suspend --name JOB --namespace NAMESPACE; " in fixes["Node//hami-0"]
     assert "scale it to nothing" not in str(plan["held"])
 
 
