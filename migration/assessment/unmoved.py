@@ -30,6 +30,7 @@ from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.unserved import LackingClasses, serve_fix, unserved_text
 from migration.cluster.evidence import text_map
 from migration.cluster.node_devices import Source
+from migration.cluster.owners import OwnerKey
 from migration.legacy.kai_webhook import KAI_WEBHOOK, leave_kai_webhook, pods_of_kai_webhook
 from migration.legacy.kept_names import NamesInUse
 from translation.vocabularies.kai import SHARED_CONFIG_MAP
@@ -351,25 +352,32 @@ def remove_label(namespaces: Iterable[str]) -> str:
     )
 
 
-def kai_webhook_notes(
+def find_changed_by_kai(
     objects: Sequence[SourceObject], workloads: Iterable[AssessedWorkload]
-) -> Iterator[Blocker]:
-    """Yield a note on workloads with shares of KAI: their next pods with claims are rejected after KAI's webhook."""
+) -> list[OwnerKey]:
+    """Return the workloads that get claims, and with live pods that KAI's webhook has changed, and goes on with."""
     annotations = (
         text_map(source.document, "metadata", "annotations")
         for source in objects
         if source.kind == "Pod"
     )
     if not any(SHARED_CONFIG_MAP in own for own in annotations):
-        return
+        return []
     changed = pods_of_kai_webhook(objects)
-    keys = [
+    return [
         workload.key
         for workload in workloads
         if workload.result is not None
         and workload.outcome is not Outcome.NATIVE
         and not changed.isdisjoint(workload.members)
     ]
+
+
+def kai_webhook_notes(
+    objects: Sequence[SourceObject], workloads: Iterable[AssessedWorkload]
+) -> Iterator[Blocker]:
+    """Yield a note on workloads with shares of KAI: their next pods with claims are rejected after KAI's webhook."""
+    keys = find_changed_by_kai(objects, workloads)
     if keys:
         yield Blocker(
             code="kaiWebhook",

@@ -1,13 +1,13 @@
 """The nodes of a cluster by the use of their devices. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from kube.manifests.source import SourceObject
 from migration.assessment.assessed_cluster import AssessedCluster
-from migration.assessment.outcomes import AssessedWorkload, Outcome, translated_pod
+from migration.assessment.outcomes import Outcome, translated_pod
+from migration.assessment.unmoved import find_changed_by_kai
 from migration.cluster.evidence import mapping_at
 from migration.cluster.node_devices import Source
-from migration.legacy.kai_webhook import pods_of_kai_webhook
 from migration.plan.model.nodes_by_use import NodesByUse
 from translation.cluster.native_allocation import makes_claims_of_names
 
@@ -15,7 +15,7 @@ from translation.cluster.native_allocation import makes_claims_of_names
 def nodes_by_use(
     cluster: AssessedCluster,
     live_nodes: Mapping[str, Sequence[str]],
-    objects: Iterable[SourceObject],
+    objects: Sequence[SourceObject],
 ) -> NodesByUse:
     """Return the nodes by the outcome of the workloads with pods there.
 
@@ -24,7 +24,6 @@ def nodes_by_use(
         live_nodes: Workload, as `Kind/namespace/name`, to the nodes of its pods.
         objects: The cluster's objects.
     """
-    changed = pods_of_kai_webhook(objects)
     nodes: dict[bool, set[str]] = {True: set(), False: set()}
     for workload in cluster.workloads:
         is_native = workload.outcome is Outcome.NATIVE
@@ -40,15 +39,9 @@ def nodes_by_use(
         hami=frozenset(entry.node for entry in cluster.nodes if entry.source is Source.HAMI),
         kept_schedulers=_kept_schedulers(cluster),
         changed_by_kai=frozenset(
-            workload.key.namespace
-            for workload in cluster.workloads
-            if _gets_claims(workload) and not changed.isdisjoint(workload.members)
+            key.namespace for key in find_changed_by_kai(objects, cluster.workloads)
         ),
     )
-
-
-def _gets_claims(workload: AssessedWorkload) -> bool:
-    return workload.result is not None and workload.outcome is not Outcome.NATIVE
 
 
 def _kept_schedulers(cluster: AssessedCluster) -> dict[str, str]:
@@ -58,7 +51,7 @@ def _kept_schedulers(cluster: AssessedCluster) -> dict[str, str]:
             mapping_at(translated_pod(workload.result), "spec").get("schedulerName") or ""
         )
         for workload in cluster.workloads
-        if workload.result is not None and _gets_claims(workload)
+        if workload.result is not None and workload.outcome is not Outcome.NATIVE
     }
     bridge = cluster.state.bridge_scheduler
     return {
