@@ -10,14 +10,13 @@ from typing import Final
 
 from answers.model.views import decode_view
 from findings.text import join_names
-from kube.api.core import Pod
+from kube.api.core import FINISHED_PHASES, Pod
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import mapping_at
 from migration.plan.model.plan import Plan, is_name
 
 _NAMES: Final = 3
 _NEVER: Final = "Never"
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _NOTE: Final = (
     "pods with devices have different priorities (from {} of {} to {} of {}): kube-scheduler evicts a pod for one of higher "
     "priority where a device plugin has its devices, and for none where a DRA driver has them, by claims or by a mapped resource "
@@ -43,10 +42,10 @@ def priority_note(plan: Plan, objects: Iterable[SourceObject], pods: Iterable[So
     pods_of: dict[int, list[str]] = {}
     evicting: set[int] = set()
     for source in pods:
+        if mapping_at(source.document, "status").get("phase") in FINISHED_PHASES:
+            continue
         pod = decode_view(source.document, Pod)
         if not isinstance(pod, Pod) or not is_name(source.name) or not _requests(pod, keys):
-            continue
-        if mapping_at(source.document, "status").get("phase") in _ENDED:
             continue
         own = classes.get(pod.spec.priority_class_name or default, {})
         value = own.get("value", 0) if pod.spec.priority is None else pod.spec.priority
