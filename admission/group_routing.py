@@ -11,7 +11,8 @@ decided by the first of:
 4. the claims of the pod, if it has any, as for a pod without a group;
 5. the owner: a PodGroup of the pod's own controller has pods of one template.
 
-Where none of them tells it, the pod is denied.
+Where none of them tells it, the pod is denied. A pod that goes to the bridge for its allocated claims alone is
+never denied for its group: kube-scheduler can bind it, too, so it stays there where its group does not let it go.
 
 A gang of another scheduler becomes a PodGroup: its pods that go to the bridge get a `schedulingGroup`, which
 cannot be added later, and `controllers/groups` creates the PodGroup. A pod without claims follows once the
@@ -27,7 +28,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from admission.pods import Answer, Decision
+from admission.pods import UNTOUCHED, Answer, Decision
 from admission.routing import Bridge, route_pod, routed
 from allocator.declarations.adopted import adopted_name
 from allocator.declarations.agreement import member_fault, recorded_scheduler, scheduler_fault
@@ -117,8 +118,15 @@ def route_member(
     if not context.owned_drivers or pod.spec.node_name or is_foreign or not own_answer.allowed:
         return own_answer
     member = _Member(pod, namespace, context, bridge, groups, own_answer, derived)
-    if pod.spec.scheduling_group:
-        return _route_group_member(member, pod.spec.scheduling_group.get("podGroupName"))
+    answer = _route_in_group(member)
+    if answer.allowed or own_answer.decision is not Decision.ROUTED or member.drivers().all:
+        return answer
+    return _route_in_group(member._replace(own_answer=UNTOUCHED))
+
+
+def _route_in_group(member: _Member) -> Answer:
+    if member.pod.spec.scheduling_group:
+        return _route_group_member(member, member.pod.spec.scheduling_group.get("podGroupName"))
     return _route_gang_member(member)
 
 
@@ -152,9 +160,11 @@ def admit_member(
     answer = route_member(pod, namespace, context, bridge, groups=groups, derived=derived)
     if answer.decision is Decision.ROUTED:
         return AdmittedMember(bridge.scheduler)
+    if answer.allowed:
+        return AdmittedMember(pod.spec.scheduler_name)
     scheduler = scheduler_of_pod(pod, namespace, context, derived)
     # A pod that is denied by itself has no answer about its group.
-    is_refused = not answer.allowed and route_pod(pod, namespace, context, bridge, derived).allowed
+    is_refused = route_pod(pod, namespace, context, bridge, derived).allowed
     return AdmittedMember(scheduler, answer.findings[0] if is_refused else None)
 
 

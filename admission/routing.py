@@ -4,7 +4,8 @@ A pod whose open claims are all of drivers that the bridge owns gets the bridge'
 toleration of the taint of the bridge's nodes, if it names no scheduler of its own, and loses the gate of
 DeviceQuotas unless it has keys of device plugins beside its claims. A pod with open claims of owned and of
 other drivers fits no scheduler and is rejected. Claims that are allocated already bind a pod to nodes and to
-no scheduler, so they do not count. Where nothing tells the driver of a claim, the pod is left as it is with a
+no scheduler, so they do not count beside open ones; a pod with no others goes to the bridge if that owns the drivers
+of all of them, and is left as it is else. Where nothing tells the driver of a claim, the pod is left as it is with a
 warning; the fence prevents harm. Never for lack of time: the scheduler of a pod cannot be changed later.
 """
 
@@ -21,7 +22,12 @@ from kube.api.extended_resources import requests_extended_resources
 from kube.jsonpatch import Operation, add, pointer, remove
 from kube.names import DEFAULT_SCHEDULER_NAME, QUOTA_GATE
 from rules.context.context import Context
-from rules.context.pod_scheduler import CLAIMS, PodDrivers, drivers_of_pod
+from rules.context.pod_scheduler import (
+    CLAIMS,
+    PodDrivers,
+    drivers_of_pod,
+    is_reserved_by_bridge,
+)
 
 MAX_NAMED: Final = 4
 """Drivers or claims in a message."""
@@ -59,14 +65,17 @@ def route_pod(
     spec = pod.spec
     if not context.owned_drivers or not spec.resource_claims or spec.node_name:
         return Answer(decision=Decision.UNTOUCHED)
-    open_claims = drivers_of_pod(pod, namespace, context, derived)
+    of_claims = drivers_of_pod(pod, namespace, context, derived)
     owned_drivers = context.owned_drivers
-    drivers = open_claims.drivers
+    drivers = of_claims.drivers
     foreign_name = spec.scheduler_name not in {"", DEFAULT_SCHEDULER_NAME, scheduler}
+    names_none = not foreign_name and spec.scheduler_name != scheduler
+    if names_none and is_reserved_by_bridge(pod, of_claims, context):
+        return routed(pod, bridge)
     if not drivers.all & owned_drivers:
         if spec.scheduler_name == scheduler and drivers.all:
             return _untouched(_wrong_scheduler(drivers.all, scheduler))
-        return _untouched(*_unknown(open_claims))
+        return _untouched(*_unknown(of_claims))
     if drivers.published & owned_drivers and drivers.published - owned_drivers:
         finding = error(
             Code.MIXED_DRIVER_OWNERSHIP, CLAIMS, *_mixed_drivers(drivers.published, owned_drivers)
@@ -79,7 +88,7 @@ def route_pod(
         return _untouched(finding)
     if foreign_name:
         return _untouched(_not_routed(drivers.all & owned_drivers, spec.scheduler_name, scheduler))
-    findings = tuple(_unknown(open_claims))
+    findings = tuple(_unknown(of_claims))
     if spec.scheduler_name == scheduler:
         return _untouched(*findings)
     return routed(pod, bridge, *findings)

@@ -15,7 +15,7 @@ from allocator.compatibility.compile import compile_policy
 from allocator.features.consumer_limits import ConsumerLimit
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
-from allocator.pods.claims import Name, allocation_of
+from allocator.pods.claims import Name, allocated_drivers
 from allocator.search.attempt import AllocatorOptions
 from clusterstate.cluster_cache import MAX_BATCH, put
 from clusterstate.kinds import Changes, Kind
@@ -96,7 +96,7 @@ class RuleCache:
         self._classes: dict[str, DeviceClass] = {}
         self._claims: dict[NamespacedName, DeviceClaim] = {}
         self._templates: dict[NamespacedName, DeviceClaim] = {}
-        self._allocated: set[NamespacedName] = set()
+        self._allocated: dict[NamespacedName, frozenset[str]] = {}
         self._policies: tuple[DeviceCompatibilityPolicy, ...] = ()
         self._applied = 0
         self._inventory, self._idle = self._build()
@@ -188,16 +188,13 @@ class RuleCache:
             self._quota_usage.apply(_quota_objects(changes))
 
     def _replace_claim(self, key: Name, claim: ResourceClaim | None) -> None:
-        is_allocated = claim is not None and allocation_of(claim) is not None
+        drivers = allocated_drivers(claim) if claim is not None else None
         devices = claim.spec.devices if claim is not None else None
-        if is_allocated and devices is not None:
+        if drivers is not None and devices is not None:
             is_known = self._knows_allocated_requests and bool(devices.requests)
             devices = devices if is_known else None
         put(self._claims, key, devices)
-        if is_allocated:
-            self._allocated.add(key)
-        else:
-            self._allocated.discard(key)
+        put(self._allocated, key, drivers)
 
     def _apply_to_inventory(
         self, changes: Changes, slices: list[tuple[ResourceSlice | None, ResourceSlice | None]]

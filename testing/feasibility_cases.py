@@ -351,7 +351,7 @@ PODS = (
         pod(claim_entry("five")),
         (),
         cluster_context(
-            NODE_A, NODE_B, **CLAIMS, allocated_claims=frozenset({(NAMESPACE, "five")})
+            NODE_A, NODE_B, **CLAIMS, allocated_claims={(NAMESPACE, "five"): frozenset({EXAMPLE})}
         ),
     ),
     Case(

@@ -5,11 +5,11 @@ a policy that only the bridge evaluates, and on a feature gate without which a t
 """
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -17,6 +17,10 @@ from prometheus_client import CollectorRegistry
 from admission.pods import Decision
 from admission.routing import Bridge, route_pod
 from allocator.model.feature_gates import features_of
+from answers.manifests.scheduler_views import routed_pods
+from answers.model.cluster_state import build_state
+from answers.model.kinds import STATE_KINDS
+from answers.model.objects import decode_objects
 from clusterstate.evaluator import RuleEvaluator
 from clusterstate.settings import ValidationSettings
 from findings.finding import Code
@@ -36,18 +40,22 @@ from kube.api.urls import (
     Resource,
 )
 from kube.manifests.dump import dump_yaml
+from kube.manifests.source import SourceObject
 from observer.metrics import ObserverMetrics
 from observer.observer import Observer
 from observer.settings import ObserverSettings
 from process.model.durations import PositiveDuration
 from process.serving.metrics import event_counter
 from rules.context.context import Context
+from rules.context.pod_scheduler import scheduler_of_pod
 from rules.engine.engine import Target, validate
 from testing import documents
 from testing.command import drawbridge
 from testing.documents import Document, api_object, ownership
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
 from testing.simulated_cluster import DRIVER, claim, device_class, holding, node, slice_of, using
+
+T = TypeVar("T")
 
 GATE: Final = "DRADeviceTaints"
 NAMESPACE: Final = "team"
@@ -137,14 +145,21 @@ async def test_the_six_give_one_verdict(state: State, tmp_path: Path) -> None:
 
 async def webhook_verdict(server: FakeApiServer, state: State) -> bool:
     """Return True if the webhook has no warning once it has routed the pod."""
-    settings = ValidationSettings(feature_gates=state.gates)
+    return await evaluated(server, state.gates, fits_now)
+
+
+async def evaluated(
+    server: FakeApiServer, gates: Mapping[str, bool], rules: Callable[[Context], T]
+) -> T:
+    """Evaluate with the cluster as the webhook knows it."""
+    settings = ValidationSettings(feature_gates=gates)
     async with server.client() as client:
         informers = quick_informers(client)
         evaluator = RuleEvaluator(informers, names.NAMESPACE, settings)
         async with running(informers.run, evaluator.run):
             await evaluator.wait_ready()
             await until(lambda: evaluator.knows_ownership)
-            return await evaluator.evaluate(fits_now, tenant=NAMESPACE)
+            return await evaluator.evaluate(rules, tenant=NAMESPACE)
 
 
 def fits_now(context: Context) -> bool:
@@ -218,6 +233,46 @@ async def observing(server: FakeApiServer, state: State) -> AsyncIterator[Collec
 
 
 OWNED: Final = State(owned=True, policy=False, gate=False)
+
+
+SHARER: Final = using("sharer", "held")
+MAPPED_KEY: Final = "example.com/mapped"
+MAPPING: Final = documents.device_class("mapped", extendedResourceName=MAPPED_KEY)
+SHARER_WITH_KEY: Final = using(
+    "sharer",
+    "held",
+    containers=[{"name": "main", "image": "main", "resources": {"limits": {MAPPED_KEY: "1"}}}],
+)
+
+
+@pytest.mark.parametrize("owned", [False, True])
+@pytest.mark.parametrize("pod", [SHARER, SHARER_WITH_KEY])
+async def test_a_pod_whose_claim_is_allocated_has_one_scheduler(owned: bool, pod: Document) -> None:
+    """The claim's only driver is owned; kube-scheduler makes a claim for a key that a class maps."""
+    stored = [
+        *State(owned=owned, policy=False, gate=False).objects,
+        (DEVICE_CLASSES, MAPPING),
+    ]
+    created_pod = convert(pod, Pod)
+    expected = names.SCHEDULER_NAME if owned and pod is SHARER else ""
+
+    def of_webhook(context: Context) -> set[str]:
+        bridge = Bridge(names.SCHEDULER_NAME)
+        answer = route_pod(created_pod, NAMESPACE, context, bridge)
+        assert not answer.findings
+        of_routing = bridge.scheduler if answer.decision is Decision.ROUTED else ""
+        return {of_routing, scheduler_of_pod(created_pod, NAMESPACE, context)}
+
+    async with FakeApiServer() as server:
+        for resource, document in stored:
+            server.put(resource, document)
+        schedulers = await evaluated(server, {}, of_webhook)
+
+    # As simulate, why and quota ask.
+    sources = [SourceObject(document=document, source="", line=0) for _, document in stored]
+    state = build_state(decode_objects(sources, STATE_KINDS, NAMESPACE)[0])
+    (routed,) = routed_pods([created_pod], state).pods
+    assert schedulers | {routed.spec.scheduler_name} == {expected}
 
 
 def test_a_pending_pod_of_another_scheduler_waits_for_the_fence(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ k8s.io/kubernetes v1.37.1, pkg/controller/resourceclaim/controller.go, handleCla
 """
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -24,6 +25,8 @@ Name = tuple[str, str]
 
 CLAIM_NOT_FOUND: Final = "claimNotFound"
 TEMPLATE_NOT_FOUND: Final = "templateNotFound"
+MAX_DRIVER_SETS: Final = 1024
+"""Sets of drivers that allocated claims share; most claims have devices of one driver."""
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +115,22 @@ def pod_group_name(pod: Pod) -> str:
 def allocation_of(claim: ResourceClaim) -> AllocationResult | None:
     """Return the allocation of a claim; None when it is not allocated."""
     return claim.status.allocation if claim.status is not None else None
+
+
+def allocated_drivers(claim: ResourceClaim) -> frozenset[str] | None:
+    """Return the drivers of the devices of a claim; None when it is not allocated."""
+    allocation = allocation_of(claim)
+    if allocation is None:
+        return None
+    return _driver_set(
+        tuple(dict.fromkeys(result.driver for result in allocation.devices.results or ()))
+    )
+
+
+@lru_cache(maxsize=MAX_DRIVER_SETS)
+def _driver_set(drivers: tuple[str, ...]) -> frozenset[str]:
+    """Return drivers as a set, one for all claims with the same."""
+    return frozenset(drivers)
 
 
 def owner_reference(pod: Pod) -> OwnerReference:

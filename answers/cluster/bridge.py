@@ -23,6 +23,7 @@ from answers.model.bridge import BridgeObjects
 from answers.model.cluster_state import ClusterState, is_pending
 from findings.text import join_names, printable
 from kube.api.core import Pod
+from kube.api.extended_resources import extended_resources
 from kube.api.ownership import (
     API_VERSION,
     KIND,
@@ -153,9 +154,8 @@ def context_of(state: ClusterState) -> Context:
         inventory=Inventory(state.slices),
         claims={name: claim.spec.devices for name, claim in state.claims.items()},
         templates={name: template.spec.spec.devices for name, template in state.templates.items()},
-        allocated_claims={
-            name for name, claim in state.claims.items() if allocation_of(claim) is not None
-        },
+        allocated_claims=state.allocated_claims,
+        extended_resources=extended_resources(state.classes.values()),
     )
 
 
@@ -313,8 +313,12 @@ def _misplaced_pods(
     for (namespace, name), pod in sorted(state.pods.items()):
         if not is_pending(pod) or not pod.spec.resource_claims:
             continue
-        drivers = drivers_of_pod(pod, namespace, context).drivers.all
+        of_claims = drivers_of_pod(pod, namespace, context)
         scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
+        drivers = of_claims.drivers.all
+        if scheduler == state.bridge_scheduler:
+            # Should the devices be freed first, the bridge could not allocate others.
+            drivers |= of_claims.allocated
         needs_bridge = bool(drivers & set(drivers_of_bridge))
         if drivers & set(changed_drivers) and needs_bridge != (scheduler == state.bridge_scheduler):
             yield PendingPod(

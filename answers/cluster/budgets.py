@@ -85,11 +85,7 @@ class Budgets:
                 name: template.spec.spec.devices for name, template in state.templates.items()
             },
             claims={name: claim.spec.devices for name, claim in state.claims.items()},
-            allocated_claims={
-                name
-                for name, claim in state.claims.items()
-                if claim.status is not None and claim.status.allocation is not None
-            },
+            allocated_claims=state.allocated_claims,
             namespaces=state.namespaces,
             # Pods with keys that classes map are charged where no device plugin offers these.
             extended_resources=extended_resources(state.classes.values()),

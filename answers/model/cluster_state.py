@@ -17,7 +17,7 @@ from allocator.model.feature_gates import Features
 from allocator.model.taint_rules import apply_taint_rules
 from allocator.nodes.node_resources import NodeResources, node_resources, with_unnamed_resources
 from allocator.nodes.pod_requests import PodRequest, pod_request
-from allocator.pods.claims import Name
+from allocator.pods.claims import Name, allocated_drivers
 from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.by_node_pool import PoolStrategies, pool_strategies
 from allocator.strategies.capacity_weights import CapacityWeights, driver_weights
@@ -79,6 +79,12 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         """Return the state without the claims that do not exist yet."""
         claims = {name: claim for name, claim in self.claims.items() if name not in self.uncreated}
         return msgspec.structs.replace(self, claims=claims, uncreated=frozenset())
+
+    @property
+    def allocated_claims(self) -> Mapping[Name, frozenset[str]]:
+        """Return the allocated claims with the drivers of their devices."""
+        drivers = {name: allocated_drivers(claim) for name, claim in self.claims.items()}
+        return {name: of_claim for name, of_claim in drivers.items() if of_claim is not None}
 
     @property
     def bridge_scheduler(self) -> str:

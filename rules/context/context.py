@@ -43,7 +43,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         clusters_by_scheduler: The same with policies, by name of a scheduler that evaluates them.
         support: The features that the cluster's schedulers evaluate; None if unknown, as with
             files.
-        allocated_claims: ResourceClaims that have an allocation.
+        allocated_claims: ResourceClaims that have an allocation, with the drivers of their devices.
         extended_resources: Name of an extended resource to the name of the class that maps it.
         high_water_mark: The largest inventory ever seen.
         autoscalers: Names of components that may add nodes: a cluster autoscaler, Karpenter.
@@ -71,7 +71,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     current_cluster: Cluster | None = None
     clusters_by_scheduler: Mapping[str, Cluster] = {}
     support: SchedulerSupport | None = None
-    allocated_claims: Collection[NamespacedName] = frozenset()
+    allocated_claims: Mapping[NamespacedName, frozenset[str]] = {}
     extended_resources: Mapping[str, str] = {}
     high_water_mark: HighWaterMark = HighWaterMark()
     autoscalers: Collection[str] = frozenset()

@@ -2,7 +2,9 @@
 
 Where the bridge owns all of them, the webhook gives the pod the bridge's schedulerName, so the verdict on
 the pod is the bridge's. Claims that are allocated already bind a pod to nodes and to no scheduler, so they
-do not count.
+do not count beside open ones. A pod whose claims are all allocated either scheduler could bind; if the bridge owns
+the drivers of all of them, it does: it reserves a claim with one write for many pods, where kube-scheduler needs
+one for each, and begins anew at each conflict.
 """
 
 from collections.abc import Mapping
@@ -11,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from allocator.pods.extended_resource_claim import mapped_resources
 from findings.field_path import FieldPath
 from findings.text import quote_text
 from kube.api.core import Pod
@@ -28,15 +31,17 @@ _NONE: Final[Mapping[str, frozenset[str]]] = MappingProxyType({})
 
 
 class PodDrivers(msgspec.Struct, frozen=True, kw_only=True):
-    """The drivers of a pod's open claims.
+    """The drivers of a pod's claims.
 
     Attributes:
-        drivers: The drivers of all known claims.
+        drivers: The drivers of all known open claims.
         missing: Paths and names of claims and templates that are not known.
+        allocated: The drivers of the devices of a pod whose claims are all allocated; empty for other pods.
     """
 
     drivers: ClaimDrivers = ClaimDrivers()
     missing: tuple[tuple[FieldPath, str], ...] = ()
+    allocated: frozenset[str] = frozenset()
 
 
 def scheduler_of_pod(
@@ -55,8 +60,11 @@ def scheduler_of_pod(
     is_open = scheduler in {"", DEFAULT_SCHEDULER_NAME} and not pod.spec.node_name
     if not (is_open and context.owned_drivers and pod.spec.resource_claims):
         return scheduler
-    drivers = drivers_of_pod(pod, namespace, context, derived).drivers
-    return context.bridge_scheduler if is_allocated_by_bridge(drivers, context) else scheduler
+    of_claims = drivers_of_pod(pod, namespace, context, derived)
+    is_of_bridge = is_allocated_by_bridge(of_claims.drivers, context) or is_reserved_by_bridge(
+        pod, of_claims, context
+    )
+    return context.bridge_scheduler if is_of_bridge else scheduler
 
 
 def scheduler_of_claim(claim: DeviceClaim, context: Context) -> str:
@@ -76,14 +84,30 @@ def is_allocated_by_bridge(drivers: ClaimDrivers, context: Context) -> bool:
     return bool(drivers.all) and drivers.all <= context.owned_drivers
 
 
+def is_reserved_by_bridge(pod: Pod, of_claims: PodDrivers, context: Context) -> bool:
+    """Return True if all claims of a pod are allocated, and the bridge owns all of their drivers.
+
+    A pod with keys that a class maps is left out: kube-scheduler makes a claim for these, and the bridge
+    rejects the pod.
+    """
+    drivers = of_claims.allocated
+    return (
+        bool(drivers)
+        and drivers <= context.owned_drivers
+        and not mapped_resources(pod, context.extended_resources)
+    )
+
+
 def drivers_of_pod(
     pod: Pod, namespace: str, context: Context, derived: Mapping[str, frozenset[str]] = _NONE
 ) -> PodDrivers:
-    """Return the drivers of the claims of a pod that are not allocated; see `scheduler_of_pod`."""
+    """Return the drivers of the claims of a pod; see `scheduler_of_pod`."""
+    entries = pod.spec.resource_claims or ()
     drivers = ClaimDrivers()
+    allocated: list[frozenset[str]] = []
     missing: list[tuple[FieldPath, str]] = []
     pending: AnswersPending | None = None
-    for index, entry in enumerate((pod.spec.resource_claims or ())[:MAX_CLAIMS]):
+    for index, entry in enumerate(entries[:MAX_CLAIMS]):
         path = CLAIMS.child(index)
         claim: DeviceClaim | None
         if entry.resource_claim_template_name:
@@ -94,7 +118,9 @@ def drivers_of_pod(
             claim, what = context.templates.get((namespace, name)), "ResourceClaimTemplate"
         else:
             name = entry.resource_claim_name or ""
-            if (namespace, name) in context.allocated_claims:
+            of_devices = context.allocated_claims.get((namespace, name))
+            if of_devices is not None:
+                allocated.append(of_devices)
                 continue
             claim, what = context.claims.get((namespace, name)), "ResourceClaim"
         if claim is None:
@@ -106,4 +132,7 @@ def drivers_of_pod(
             pending = error  # So that the engine hears of all claims at once.
     if pending is not None:
         raise pending
-    return PodDrivers(drivers=drivers, missing=tuple(missing))
+    of_all = allocated if len(allocated) == len(entries) else ()
+    return PodDrivers(
+        drivers=drivers, missing=tuple(missing), allocated=frozenset[str]().union(*of_all)
+    )

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.group_routing import Groups, is_group_unknown, route_member
+from admission.group_routing import Groups, admit_member, is_group_unknown, route_member
 from admission.match_conditions import GANG_ANNOTATIONS, GANG_LABELS
 from admission.pods import Answer, Decision
 from admission.routing import Bridge
@@ -49,7 +49,7 @@ ROUTED = Decision.ROUTED
 LEFT = Decision.UNTOUCHED
 
 
-def cluster(*owned: str) -> Context:
+def cluster(*owned: str, **more: Any) -> Context:
     return context(
         GPUS,
         OTHER_DEVICE,
@@ -57,6 +57,7 @@ def cluster(*owned: str) -> Context:
         templates=CLAIMS,
         claims=CLAIMS,
         owned_drivers=frozenset(owned or (EXAMPLE,)),
+        **more,
     )
 
 
@@ -173,6 +174,40 @@ def test_a_pod_that_would_fail_its_group_is_denied(
     assert words in answer.findings[0].message
     assert answer.findings[0].fix
     assert is_group_unknown(answer) is (code == "groupSchedulerUnknown")
+
+
+SHARED: dict[str, Any] = {"resourceClaims": [{"name": "shared", "resourceClaimName": "shared"}]}
+"""A claim that is allocated."""
+
+
+@pytest.mark.parametrize(
+    ("name", "created_pod", "groups", "expected"),
+    [
+        ("before the PodGroup exists", member(**SHARED), {}, ROUTED),
+        ("in a PodGroup that does not tell", member(**SHARED), pod_group(), ROUTED),
+        ("in a PodGroup of the bridge", member(**SHARED), OURS, ROUTED),
+        ("in a PodGroup of another scheduler", member(**SHARED), OTHERS, LEFT),
+        ("with another priority", member(**SHARED, priority=7), pod_group(priority=0), LEFT),
+        ("in a gang", gang_pod(**SHARED), {}, ROUTED),
+        ("in a gang without a number", gang_pod(**SHARED, minimum="many"), {}, LEFT),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_pod_with_allocated_claims_alone_is_not_denied_for_its_group(
+    name: str, created_pod: Pod, groups: dict[tuple[str, str], PodGroup], expected: Decision
+) -> None:
+    """Leave it with kube-scheduler, which can bind it, too."""
+    known = cluster(allocated_claims={(NAMESPACE, "shared"): frozenset({EXAMPLE})})
+    bridge = Bridge(SCHEDULER_NAME)
+    of_cluster = Groups(by_name=groups, is_served=True)
+
+    answer = route_member(created_pod, NAMESPACE, known, bridge, groups=of_cluster)
+
+    assert (answer.decision, answer.findings) == (expected, ()), name
+    assert (ADD_SCHEDULER in answer.operations) is (expected is ROUTED)
+    admitted = admit_member(created_pod, NAMESPACE, known, of_cluster)
+    assert admitted.refusal is None
+    assert (admitted.scheduler == SCHEDULER_NAME) is (expected is ROUTED)
 
 
 def test_a_claim_that_is_not_that_of_the_group_is_a_warning() -> None:

@@ -14,6 +14,7 @@ from kube.api.resource import DeviceClaim
 from kube.jsonpatch import Operation, add, remove
 from kube.names import QUOTA_GATE, SCHEDULER_NAME
 from rules.context.context import Context
+from rules.context.pod_scheduler import scheduler_of_pod
 from testing.documents import EXAMPLE, NVIDIA, device, exactly, resource_slice
 from testing.rule_contexts import GPUS, context, named_class
 
@@ -45,6 +46,11 @@ def cluster(*owned: str, **more: Any) -> Context:
         "owned_drivers": frozenset(owned),
     }
     return context(GPUS, OTHER_DEVICE, **fields | more)
+
+
+def allocated(*drivers: str) -> dict[tuple[str, str], frozenset[str]]:
+    """Allocated claims, each named by the driver of its devices."""
+    return {(NAMESPACE, driver): frozenset({driver}) for driver in drivers}
 
 
 def pod(*templates: str, claims: tuple[str, ...] = (), **spec: Any) -> Pod:
@@ -194,12 +200,95 @@ def test_owned_and_other_drivers_together_are_refused(name: str, created_pod: Po
     assert "drawbridge bridge own" in finding.fix
 
 
-def test_what_is_allocated_already_does_not_count() -> None:
-    known = cluster(EXAMPLE, allocated_claims=frozenset({(NAMESPACE, NVIDIA)}))
-    snapshot = cluster(EXAMPLE, allocated_claims=frozenset({(NAMESPACE, EXAMPLE)}))
+def test_what_is_allocated_already_does_not_count_beside_open_claims() -> None:
+    known = cluster(EXAMPLE, allocated_claims=allocated(NVIDIA))
+    snapshot = cluster(EXAMPLE, allocated_claims=allocated(EXAMPLE))
 
     assert routed(pod(EXAMPLE, claims=(NVIDIA,)), known).decision is ROUTED
     assert routed(pod(NVIDIA, claims=(EXAMPLE,)), snapshot) == Answer(decision=LEFT)
+
+
+TWO = "two"
+"""An allocated claim with devices of both drivers."""
+OWNED_CLAIM = pod(claims=(EXAMPLE,))
+
+
+@pytest.mark.parametrize(
+    ("name", "created_pod", "owned", "decision"),
+    [
+        ("one claim of an owned driver", OWNED_CLAIM, [EXAMPLE], ROUTED),
+        ("the default scheduler, as the API server writes it",
+         pod(claims=(EXAMPLE,), schedulerName="default-scheduler"), [EXAMPLE], ROUTED),
+        ("two, of two owned drivers", pod(claims=(EXAMPLE, NVIDIA)), [EXAMPLE, NVIDIA], ROUTED),
+        ("one of two owned drivers", pod(claims=(TWO,)), [EXAMPLE, NVIDIA], ROUTED),
+        ("beside one without devices", pod(claims=(EXAMPLE, "empty")), [EXAMPLE], ROUTED),
+        ("a key that no class maps", pod(claims=(EXAMPLE,), containers=[
+            {"resources": {"limits": {"example.com/plugin": "1"}}}]), [EXAMPLE], ROUTED),
+        ("of another driver", pod(claims=(NVIDIA,)), [EXAMPLE], LEFT),
+        ("nothing is owned", OWNED_CLAIM, [], LEFT),
+        ("two, one of another driver", pod(claims=(EXAMPLE, NVIDIA)), [EXAMPLE], LEFT),
+        ("one with devices of another driver, too", pod(claims=(TWO,)), [EXAMPLE], LEFT),
+        ("one without devices", pod(claims=("empty",)), [EXAMPLE], LEFT),
+        ("beside an open claim of another driver", pod(NVIDIA, claims=(EXAMPLE,)), [EXAMPLE], LEFT),
+        ("beside an open claim that requests nothing", pod(claims=(EXAMPLE, "nothing")), [EXAMPLE], LEFT),
+        ("more claims than are inspected", pod(claims=(EXAMPLE,) * 65), [EXAMPLE], LEFT),
+        ("another scheduler by name", pod(claims=(EXAMPLE,), schedulerName="volcano"), [EXAMPLE], LEFT),
+        ("routed already", pod(claims=(EXAMPLE,), schedulerName=SCHEDULER_NAME), [EXAMPLE], LEFT),
+        ("the bridge by name, for another driver",
+         pod(claims=(NVIDIA,), schedulerName=SCHEDULER_NAME), [EXAMPLE], LEFT),
+        ("bound already", pod(claims=(EXAMPLE,), nodeName="node"), [EXAMPLE], LEFT),
+        ("a key that a class maps, for which kube-scheduler makes a claim",
+         pod(claims=(EXAMPLE,), containers=[{"resources": {"limits": {"example.com/mapped": "1"}}}]),
+         [EXAMPLE], LEFT),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_pod_whose_claims_are_all_allocated_is_routed_if_all_drivers_are_owned(
+    name: str, created_pod: Pod, owned: list[str], decision: Decision
+) -> None:
+    """kube-scheduler writes such a claim for each of its pods, and begins anew at each conflict."""
+    known = cluster(
+        *owned,
+        claims={(NAMESPACE, EXAMPLE): claim(EXAMPLE), (NAMESPACE, "nothing"): DeviceClaim()},
+        allocated_claims=allocated(EXAMPLE, NVIDIA)
+        | {(NAMESPACE, TWO): frozenset({EXAMPLE, NVIDIA}), (NAMESPACE, "empty"): frozenset()},
+        extended_resources={"example.com/mapped": NVIDIA},
+    )
+
+    answer = routed(created_pod, known)
+
+    assert (answer.decision, answer.findings) == (decision, ()), name
+    assert bool(answer.operations) == (decision is ROUTED)
+    scheduler = SCHEDULER_NAME if decision is ROUTED else created_pod.spec.scheduler_name
+    assert scheduler_of_pod(created_pod, NAMESPACE, known) == scheduler
+
+
+def test_an_allocated_claim_beside_one_that_is_unknown_is_left_with_a_warning() -> None:
+    answer = routed(
+        pod(claims=(EXAMPLE, "later")), cluster(EXAMPLE, allocated_claims=allocated(EXAMPLE))
+    )
+
+    assert answer.decision is Decision.VALIDATED
+    assert ["driverOwnershipUnknown"] == [finding.code.value for finding in answer.findings]
+
+
+def test_a_pod_that_is_routed_for_allocated_claims_tolerates_the_taint_and_loses_the_gate() -> None:
+    """Its devices are charged already. Keys of a device plugin are not, so with some it keeps the gate."""
+    gates = [{"name": QUOTA_GATE}]
+    known = cluster(EXAMPLE, allocated_claims=allocated(EXAMPLE))
+    bridge = Bridge(SCHEDULER_NAME, TAINT)
+    with_keys = [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]
+
+    answers = [
+        route_pod(pod(claims=(EXAMPLE,), schedulingGates=gates, **more), NAMESPACE, known, bridge)
+        for more in ({}, {"containers": with_keys})
+    ]
+
+    routing = (add("/spec/schedulerName", SCHEDULER_NAME), add("/spec/tolerations", [TOLERATION]))
+    assert [answer.operations for answer in answers] == [
+        (*routing, remove("/spec/schedulingGates/0")),
+        routing,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -458,6 +458,20 @@ def test_after_a_release_pods_of_the_bridge_are_listed() -> None:
     ]
 
 
+def test_after_a_release_pods_of_the_bridge_with_allocated_claims_are_listed() -> None:
+    """Should the claim be freed before they are bound, the bridge could not allocate it again."""
+    sharing = pod("sharing", "held", schedulerName=SCHEDULER_NAME)
+    documents = (*CLUSTER, sharing, ownership(DRIVER, OTHER))
+
+    released, of_other = (
+        plan_change(state(*documents), stored(DRIVER, OTHER), removed_drivers=[driver])
+        for driver in (DRIVER, OTHER)
+    )
+
+    assert ["sharing"] == [waiting.name for waiting in released.pending_pods]
+    assert not of_other.pending_pods
+
+
 def test_the_text_is_a_script() -> None:
     result = bridge("own", DRIVER)
 

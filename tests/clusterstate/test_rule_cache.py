@@ -255,7 +255,7 @@ def test_requests_of_objects_are_known_as_long_as_the_objects_exist() -> None:
     cache.apply({Kind.CLAIM: {place: allocated_claim(result(), name="a")}})
     context = cache.context()
     assert context.claims == {}
-    assert set(context.allocated_claims) == {place}
+    assert context.allocated_claims == {place: frozenset({DRIVER})}
 
     cache.apply({Kind.CLAIM: {place: None}, Kind.TEMPLATE: {place: None}})
     context = cache.context()

@@ -88,10 +88,10 @@ def cluster(
             "classes": classes,
             "current_cluster": current,
             "claims": devices,
-            "allocated_claims": frozenset(
-                (first_claim.metadata.namespace, first_claim.metadata.name)
+            "allocated_claims": {
+                (first_claim.metadata.namespace, first_claim.metadata.name): frozenset({NVIDIA})
                 for first_claim in typed_claims
-            ),
+            },
             "uniform_config_drivers": frozenset({NVIDIA}),
             **fields,
         }
