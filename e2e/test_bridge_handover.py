@@ -20,7 +20,7 @@ from e2e.access import Access, Object, stream
 from e2e.binaries import binaries, scheduler
 from e2e.bridge import Bridge, bridged, doubly_held
 from e2e.inventory import EXAMPLE
-from e2e.objects import claim_template
+from e2e.objects import claim_template, pod
 from e2e.owned import AUDITED, TEAM, TIMEOUT_S, Owned, another_scheduler, taker
 from kube.names import BRIDGE_ACCOUNT, FENCE, IN_USE_TAINT, NAMESPACE, SCHEDULER_NAME
 
@@ -341,6 +341,15 @@ def test_a_released_driver_is_in_trees_again_while_its_pods_run_on(stage: Owned)
     assert "driver that this scheduler does not own" in stage.waiting("too-late")
     stage.apply(taker("in-tree-again"))
     stage.running("in-tree-again")
+    # The bridge binds what waits for a claim that is allocated.
+    (claim,) = (
+        claim["metadata"]["name"]
+        for claim in stage.cluster.objects("resourceclaims", TEAM)
+        if claim["metadata"]["name"].startswith("held-")
+    )
+    entry = {"name": "gpu", "resourceClaimName": claim}
+    stage.apply(bridged(pod("sharing", resourceClaims=[entry])))
+    stage.running("sharing")
     stage.running("held")
     assert before.items() <= stage.uids().items()
     assert [] == doubly_held(stage.cluster)

@@ -421,6 +421,38 @@ def test_a_driver_is_owned_and_released_again(cluster: Access, handover: Drawbri
     assert cluster.find("validatingadmissionpolicy", FENCE) is not None
 
 
+def test_pods_with_an_allocated_claim_are_routed_while_its_driver_is_owned(
+    cluster: Access, handover: Drawbridge
+) -> None:
+    """kube-scheduler allocated it before the driver was owned."""
+    del handover
+    shared = claim({"name": "gpu", "exactly": {"deviceClassName": DRIVER}}, name="shared")
+    entries = [{"name": "gpu", "resourceClaimName": "shared"}]
+    objects = stream([shared, pod("first", resourceClaims=entries)])
+    cluster.kubectl("apply", "-n", HANDOVER, "-f", "-", input=objects)
+    cluster.wait_running("first", HANDOVER, timeout_s=90)
+    later = pod("later", resourceClaims=entries)
+    of_another = pod("later", resourceClaims=entries, schedulerName="another")
+    assert scheduler_of(cluster, HANDOVER, later) == DEFAULT_SCHEDULER_NAME
+
+    owned = command_line(cluster, "bridge", "own", DRIVER, "--apply")
+    assert owned.returncode == 0, owned.stderr
+
+    cluster.wait_until(
+        lambda: scheduler_of(cluster, HANDOVER, later) == SCHEDULER_NAME,
+        "a pod of an allocated claim is routed",
+        timeout_s=WAIT_S,
+    )
+    assert scheduler_of(cluster, HANDOVER, of_another) == "another"
+    released = command_line(cluster, "bridge", "release", DRIVER, "--apply")
+    assert released.returncode == 0, released.stderr
+    cluster.wait_until(
+        lambda: scheduler_of(cluster, HANDOVER, later) == DEFAULT_SCHEDULER_NAME,
+        "it is left with kube-scheduler",
+        timeout_s=WAIT_S,
+    )
+
+
 def test_pods_that_are_routed_tolerate_the_taint_of_the_bridges_nodes(
     cluster: Access, handover: Drawbridge
 ) -> None:
