@@ -196,7 +196,7 @@ SHARED: dict[str, Any] = {"resourceClaims": [{"name": "shared", "resourceClaimNa
 def test_a_pod_with_allocated_claims_alone_is_not_denied_for_its_group(
     name: str, created_pod: Pod, groups: dict[tuple[str, str], PodGroup], expected: Decision
 ) -> None:
-    """Leave it with kube-scheduler, which can bind it, too."""
+    """kube-scheduler can bind it, too."""
     known = cluster(allocated_claims={(NAMESPACE, "shared"): frozenset({EXAMPLE})})
     bridge = Bridge(SCHEDULER_NAME)
     of_cluster = Groups(by_name=groups, is_served=True)
