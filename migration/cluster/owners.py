@@ -14,20 +14,29 @@ _MAX_OWNERS: Final = 16
 
 
 class OwnerKey(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """A workload by name; an owner that is not among the objects has one as well."""
+    """A workload by name; an owner that is not among the objects has one as well.
+
+    Attributes:
+        group: The API group where another workload has the same kind, namespace and name, as a Job of Volcano beside one
+            of Kubernetes; empty otherwise, and for Kubernetes' own of both.
+    """
 
     kind: str
     namespace: str
     name: str
+    group: str = ""
 
     @property
     def reference(self) -> str:
-        """`Kind/namespace/name`."""
-        return f"{self.kind}/{self.namespace}/{self.name}"
+        """`Kind/namespace/name`, or `Kind.group/namespace/name`, as kubectl takes both."""
+        kind = f"{self.kind}.{self.group}" if self.group else self.kind
+        return f"{kind}/{self.namespace}/{self.name}"
 
 
 def owners_by_key(objects: Iterable[SourceObject], namespace: str) -> dict[OwnerKey, SourceObject]:
-    """Return the objects with a pod template or a controller; of two with one key the one with a template.
+    """Return the objects with a pod template or a controller; of two with one name the one with a template.
+
+    Two workloads of one kind in different API groups both stay, and Kubernetes' own has the key without a group.
 
     Args:
         namespace: The namespace for objects that name none.
@@ -42,10 +51,41 @@ def owners_by_key(objects: Iterable[SourceObject], namespace: str) -> dict[Owner
                 name=source.name or "unnamed",
             )
             first = by_key.setdefault(key, source)
+            if first is source or not is_workload:
+                continue
             # Knative's Service has the name of one of Kubernetes, which has a controller.
-            if is_workload and not (has_template(first) or has_custom_template(first)):
+            if not (has_template(first) or has_custom_template(first)):
                 by_key[key] = source
+            elif (first_group := _group(first.api_version)) != _group(source.api_version):
+                if has_template(source):
+                    by_key[key] = source
+                    source, group = first, first_group
+                else:
+                    group = _group(source.api_version)
+                by_key[msgspec.structs.replace(key, group=group)] = source
     return by_key
+
+
+def owner_key(
+    api_version: str, key: OwnerKey, by_key: Mapping[OwnerKey, SourceObject]
+) -> OwnerKey:
+    """Return the key of an object that a reference names, with its group where the plain key is another workload's.
+
+    Args:
+        api_version: The API version of the reference; empty if it has none.
+        key: Kind, namespace and name of the reference.
+        by_key: The objects with a template or a controller.
+    """
+    plain = by_key.get(key)
+    group = _group(api_version)
+    if (
+        plain is None
+        or not (has_template(plain) or has_custom_template(plain))
+        or _group(plain.api_version) == group
+        or not (pod_path(api_version, key.kind) or workload_kind(api_version, key.kind))
+    ):
+        return key
+    return msgspec.structs.replace(key, group=group)
 
 
 def chain_of_owners(key: OwnerKey, by_key: Mapping[OwnerKey, SourceObject]) -> tuple[OwnerKey, ...]:
@@ -56,11 +96,12 @@ def chain_of_owners(key: OwnerKey, by_key: Mapping[OwnerKey, SourceObject]) -> t
     chain = [key]
     for _ in range(_MAX_OWNERS):
         source = by_key.get(key)
-        owner = controller(source) if source is not None else None
+        owner = _reference(source) if source is not None else None
         if owner is None:
             break
-        kind, name = owner
+        api_version, kind, name = owner
         key = OwnerKey(kind=kind, namespace=key.namespace, name=name)
+        key = owner_key(api_version, key, by_key)
         if kind != "Pod":
             chain.append(key)
     return tuple(chain)
@@ -68,14 +109,26 @@ def chain_of_owners(key: OwnerKey, by_key: Mapping[OwnerKey, SourceObject]) -> t
 
 def controller(source: SourceObject) -> tuple[str, str] | None:
     """Return kind and name of the controller of an object; a node is none of its mirror pods."""
+    owner = _reference(source)
+    return owner[1:] if owner is not None else None
+
+
+def _reference(source: SourceObject) -> tuple[str, str, str] | None:
+    """Return API version, kind and name of the controller of an object; the version is empty where it has none."""
     metadata = source.document.get("metadata")
     references = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None
     for entry in references if isinstance(references, Sequence) else ():
         if isinstance(entry, Mapping) and entry.get("controller") is True:
             kind, name = entry.get("kind"), entry.get("name")
             if isinstance(kind, str) and isinstance(name, str) and kind != "Node":
-                return kind, name
+                version = entry.get("apiVersion")
+                return version if isinstance(version, str) else "", kind, name
     return None
+
+
+def _group(api_version: str) -> str:
+    """Return the group of an API version; empty for the core group."""
+    return api_version.rpartition("/")[0]
 
 
 def has_template(source: SourceObject | None) -> bool:

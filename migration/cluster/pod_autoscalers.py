@@ -5,7 +5,13 @@ from typing import Final, NamedTuple
 
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import mapping_at
-from migration.cluster.owners import OwnerKey, chain_of_owners, controller, owners_by_key
+from migration.cluster.owners import (
+    OwnerKey,
+    chain_of_owners,
+    controller,
+    owner_key,
+    owners_by_key,
+)
 
 _KIND: Final = "HorizontalPodAutoscaler"
 _GROUP: Final = "autoscaling/"
@@ -65,7 +71,9 @@ def find_autoscalers(
         if not (isinstance(kind, str) and isinstance(name, str) and isinstance(most, int)):
             continue
         place = source.namespace or namespace
-        chain = chain_of_owners(OwnerKey(kind=kind, namespace=place, name=name), by_key)
+        key = OwnerKey(kind=kind, namespace=place, name=name)
+        key = owner_key(str(target.get("apiVersion") or ""), key, by_key)
+        chain = chain_of_owners(key, by_key)
         own = next((owner.reference for owner in chain if owner.reference in workloads), "")
         if own:
             owner = controller(source)

@@ -120,6 +120,19 @@ LWS = [
     owned("StatefulSet", "lws-0", "Pod/lws-0", "apps/v1"),
 ]
 OF_SPARK = [pod("exec", "n", {}, "Pod/driver")]
+BATCH = api_object("Job", "a", "team", api_version="batch/v1", spec={"template": {"spec": {}}})
+VOLCANO_JOB = api_object(
+    "Job",
+    "a",
+    "team",
+    api_version="batch.volcano.sh/v1alpha1",
+    spec={"tasks": [{"replicas": 1, "template": {"spec": {"containers": []}}}]},
+)
+OF_VOLCANO = owned("Pod", "a-0", "Job/a", status={"phase": "Running"})
+OF_VOLCANO["metadata"]["ownerReferences"][0]["apiVersion"] = "batch.volcano.sh/v1alpha1"
+OF_BATCH = owned("Pod", "a-x", "Job/a", status={"phase": "Running"})
+OF_BATCH["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1"
+TWO_JOBS = {"Job/team/a": ["a-x"], "Job.batch.volcano.sh/team/a": ["a-0"]}
 OPERATOR = [pod("driver", "n", {}, "SparkApplication/pi"), *OF_SPARK]
 
 
@@ -138,6 +151,14 @@ OPERATOR = [pod("driver", "n", {}, "SparkApplication/pi"), *OF_SPARK]
             [pod("a", "n", {}, "Pod/b"), pod("b", "n", {}, "Pod/a")],
             {"Pod/team/a": ["a"], "Pod/team/b": ["b"]},
         ),
+        ([BATCH, VOLCANO_JOB, OF_VOLCANO, OF_BATCH], TWO_JOBS),
+        ([VOLCANO_JOB, BATCH, OF_VOLCANO, OF_BATCH], TWO_JOBS),
+        ([BATCH, OF_VOLCANO, OF_BATCH], TWO_JOBS),
+        (
+            [VOLCANO_JOB, OF_VOLCANO, OF_BATCH],
+            {"Job/team/a": ["a-0"], "Job.batch/team/a": ["a-x"]},
+        ),
+        ([VOLCANO_JOB, OF_VOLCANO], {"Job/team/a": ["a-0"]}),
     ],
     ids=[
         "the leader of a group is passed",
@@ -146,6 +167,11 @@ OPERATOR = [pod("driver", "n", {}, "SparkApplication/pi"), *OF_SPARK]
         "a driver without an owner",
         "the driver of an operator is passed",
         "pods that own each other",
+        "Jobs of two projects with one name",
+        "those Jobs in another order",
+        "one of those Jobs by its pods alone",
+        "Kubernetes' one by its pods alone",
+        "a Job of another project alone",
     ],
 )
 def test_the_workload_of_a_pod(
