@@ -56,19 +56,15 @@ def owners_by_key(objects: Iterable[SourceObject], namespace: str) -> dict[Owner
             # Knative's Service has the name of one of Kubernetes, which has a controller.
             if not (has_template(first) or has_custom_template(first)):
                 by_key[key] = source
-            elif (first_group := _group(first.api_version)) != _group(source.api_version):
-                if has_template(source):
-                    by_key[key] = source
-                    source, group = first, first_group
-                else:
-                    group = _group(source.api_version)
-                by_key[msgspec.structs.replace(key, group=group)] = source
+            elif _group(first.api_version) != _group(source.api_version):
+                # Kubernetes' own has the plain key, as `kubectl get job` means its Job.
+                plain, other = (source, first) if has_template(source) else (first, source)
+                by_key[key] = plain
+                by_key[msgspec.structs.replace(key, group=_group(other.api_version))] = other
     return by_key
 
 
-def owner_key(
-    api_version: str, key: OwnerKey, by_key: Mapping[OwnerKey, SourceObject]
-) -> OwnerKey:
+def owner_key(api_version: str, key: OwnerKey, by_key: Mapping[OwnerKey, SourceObject]) -> OwnerKey:
     """Return the key of an object that a reference names, with its group where the plain key is another workload's.
 
     Args:
