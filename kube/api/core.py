@@ -249,10 +249,13 @@ class NodeStatus(ApiStruct, frozen=True, kw_only=True):
     """The parts of core/v1 NodeStatus that we read.
 
     Attributes:
+        allocatable: The amounts for pods, of healthy devices alone.
+        capacity: The amounts of all devices; only a migration reads it.
         declared_features: Names of the kubelet's features, sorted.
     """
 
     allocatable: Mapping[str, Quantity] | None = None
+    capacity: Mapping[str, Quantity] | None = None
     declared_features: tuple[str, ...] | None = None
 
 

@@ -619,6 +619,23 @@ def test_a_node_with_fewer_devices_than_each_pod_requests_does_not_stay_for_thes
     assert {"small-0", "small-1", "small-2"} <= {name for names, _ in waves(plan) for name in names}
 
 
+def test_a_node_with_a_device_that_is_not_healthy_stays_for_pods_of_all_its_devices(
+    tmp_path: Path,
+) -> None:
+    """Without GPU feature discovery it was too small for them, though the kubelet says how many it has."""
+    kept = workload("llm", {GPU: "8"}, ["big-0"], namespace="team", schedulerName="volcano")
+    whole = workload("web", {GPU: "1"}, ["small-0"], namespace="native", nodeSelector={"pool": "s"})
+    unhealthy, large = plugin_node("big-1", 7), plugin_node("big-0", 8)
+    unhealthy["status"]["capacity"] = {**unhealthy["status"]["allocatable"], GPU: "8"}
+    small = [plugin_node(f"small-{number}", 4, pool="s") for number in range(2)]
+    objects = [large, unhealthy, *small, namespace("team"), namespace("native"), *kept, *whole]
+
+    plan = planned(tmp_path, objects, "--spare-nodes", 0)
+
+    held = {name for name in held_objects(plan) if name.startswith("Node//")}
+    assert {"Node//big-0", "Node//big-1"} == held
+
+
 # --- nodes that a person has taken out of service -------------------------------------------------
 
 

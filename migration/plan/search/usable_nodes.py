@@ -411,8 +411,18 @@ class NeededNodes:
 
 
 def _most_offered(node: Node) -> Mapping[str, int]:
-    """Return the amounts that a node offers; of GPUs as many as it has, since those that are not healthy come back."""
-    offered = {key: whole_value(amount) for key, amount in (node.status.allocatable or {}).items()}
+    """Return the amounts that a node may offer; devices that are not healthy count, since they may come back.
+
+    The kubelet counts all devices of a plugin as capacity, and healthy ones alone as allocatable. A driver publishes those that
+    are not healthy with a taint, or leaves them out, so what a node serves after its switch goes by allocatable; but a node is not
+    too small for ever because of a device that is to be repaired.
+
+    Source: kubernetes-1.37.1, pkg/kubelet/cm/devicemanager/manager.go (GetCapacity).
+    """
+    amounts = (node.status.capacity or {}, node.status.allocatable or {})
+    offered: dict[str, int] = {}
+    for key, amount in (entry for own in amounts for entry in own.items()):
+        offered[key] = max(offered.get(key, 0), whole_value(amount))
     count = node.labels.get(f"{GPU}{COUNT}", "")
     if GPU in offered and count.isdecimal():
         offered[GPU] = max(offered[GPU], int(count))
