@@ -42,6 +42,9 @@ LOST: Final = (
 NO_END: Final = "it never ends by itself"
 
 
+OWN_FIXES: Final = {"Job/team/a": "Node//hami-0", "RayCluster/team/b": "Node//hami-1"}
+
+
 def pods_of(
     kind: str, name: str, limits: dict[str, str], nodes: Sequence[str], **spec: Any
 ) -> list[dict[str, Any]]:
@@ -302,6 +305,19 @@ def test_a_job_of_volcano_is_stopped_by_its_own_command(tmp_path: Path) -> None:
     fixes = {entry["object"]: entry["fix"] for entry in plan["held"]}
     assert "stop it (vcctl job suspend --name JOB --namespace NAMESPACE; " in fixes["Node//hami-0"]
     assert "scale it to nothing" not in str(plan["held"])
+
+
+def test_the_fix_of_a_namespace_is_about_each_of_its_workloads(tmp_path: Path) -> None:
+    """It was that of the first one, so that another had none."""
+    nodes = [hami_node("hami-0"), hami_node("hami-1"), namespace("team")]
+    job = pods_of("Job", "a", SHARE, ["hami-0"])
+    ray_cluster = pods_of("RayCluster", "b", SHARE, ["hami-1"])
+
+    plan = planned(tmp_path, [*nodes, *job, *ray_cluster])
+
+    fixes = {entry["object"]: entry["fix"] for entry in plan["held"]}
+    texts = [f"for {name}: {fixes[node]}" for name, node in OWN_FIXES.items()]
+    assert "; ".join(texts) == fixes["Namespace//team"]
 
 
 def test_a_custom_workload_that_has_to_stay_up_lets_others_move(tmp_path: Path) -> None:

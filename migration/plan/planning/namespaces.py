@@ -16,6 +16,8 @@ from migration.plan.model.plan import Held, is_name, is_namespace
 _CREATED: Final = (
     "once it is opted in, pods that a controller of another project creates again would get claims"
 )
+_FIXES: Final = 4
+"""The most different fixes that the entry of a namespace has."""
 _OF_QUOTAS: Final = frozenset(
     {
         Code.DEVICE_QUOTA_FULL.value,
@@ -94,14 +96,29 @@ def split_namespaces(
             texts = [entry.key.reference for entry in created]
             reason = f"{_CREATED}: {join_names(texts)}"
             unserved = [entry for entry in created if entry.key.reference in unserved_next]
-            first = (unserved or created)[0]
-            _, fix = unmoved_text(first, unserved_next.get(first.key.reference, ()))
+            fix = _fix_of_created(unserved or created, unserved_next)
             blocked.append(Held(object=reference, reason=reason, fix=fix))
         elif name in held_namespaces:
             blocked.append(held_namespaces[name])
         elif any(entry.result and entry.outcome is not Outcome.NATIVE for entry in members):
             namespaces.append(name)
     return namespaces, blocked
+
+
+def _fix_of_created(
+    created: Iterable[AssessedWorkload], unserved_next: Mapping[str, Sequence[str]]
+) -> str:
+    """Return the fixes of workloads whose pods are created again; each with its workloads where they differ."""
+    names: dict[str, list[str]] = {}
+    for entry in created:
+        reference = entry.key.reference
+        _, fix = unmoved_text(entry, unserved_next.get(reference, ()))
+        names.setdefault(fix, []).append(reference)
+    if len(names) == 1:
+        return next(iter(names))
+    texts = [f"for {join_names(own)}: {fix}" for fix, own in names.items()]
+    more = f"; and {len(texts) - _FIXES} more ways" if len(texts) > _FIXES else ""
+    return "; ".join(texts[:_FIXES]) + more
 
 
 def split_uncreated(
