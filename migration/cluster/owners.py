@@ -65,7 +65,7 @@ def owners_by_key(objects: Iterable[SourceObject], namespace: str) -> dict[Owner
 
 
 def owner_key(api_version: str, key: OwnerKey, by_key: Mapping[OwnerKey, SourceObject]) -> OwnerKey:
-    """Return the key of an object that a reference names, with its group where the plain key is another workload's.
+    """Return the key of an object in a reference, with its group beside another workload of the plain key.
 
     Args:
         api_version: The API version of the reference; empty if it has none.
@@ -110,7 +110,7 @@ def controller(source: SourceObject) -> tuple[str, str] | None:
 
 
 def _reference(source: SourceObject) -> tuple[str, str, str] | None:
-    """Return API version, kind and name of the controller of an object; the version is empty where it has none."""
+    """Return API version, kind and name of the controller of an object; the version may be empty."""
     metadata = source.document.get("metadata")
     references = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None
     for entry in references if isinstance(references, Sequence) else ():

@@ -622,7 +622,7 @@ def test_a_node_with_fewer_devices_than_each_pod_requests_does_not_stay_for_thes
 def test_a_node_with_a_device_that_is_not_healthy_stays_for_pods_of_all_its_devices(
     tmp_path: Path,
 ) -> None:
-    """Without GPU feature discovery it was too small for them, though the kubelet says how many it has."""
+    """Without GPU feature discovery it was too small for them, and its capacity did not count."""
     kept = workload("llm", {GPU: "8"}, ["big-0"], namespace="team", schedulerName="volcano")
     whole = workload("web", {GPU: "1"}, ["small-0"], namespace="native", nodeSelector={"pool": "s"})
     unhealthy, large = plugin_node("big-1", 7), plugin_node("big-0", 8)

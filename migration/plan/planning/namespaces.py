@@ -108,7 +108,7 @@ def split_namespaces(
 def _fix_of_created(
     created: Iterable[AssessedWorkload], unserved_next: Mapping[str, Sequence[str]]
 ) -> str:
-    """Return the fixes of workloads whose pods are created again; each with its workloads where they differ."""
+    """Return the fixes of workloads with pods to be created again; different ones with their workloads."""
     names: dict[str, list[str]] = {}
     for entry in created:
         reference = entry.key.reference
