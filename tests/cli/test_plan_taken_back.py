@@ -6,13 +6,14 @@ from typing import Any, Final
 import pytest
 
 from testing.documents import api_object, namespace
-from testing.migration import GPU, plugin_node, running_job, workload
+from testing.migration import GPU, hami_node, plugin_node, running_job, workload
 from testing.plan import planned
 
 TRACKING: Final = "argocd.argoproj.io/tracking-id"
 FLUX: Final = "helm.toolkit.fluxcd.io/name"
 FIX: Final = "scale down, add a node, or wait for Jobs to end; then plan again from a new snapshot"
 SET_AGAIN: Final = "; HorizontalPodAutoscaler/team/scaler sets replicas again: lower maxReplicas there, and minReplicas if it is more"
+WHOLE_SHARE: Final = {GPU: "1", "nvidia.com/gpumem": "40960"}
 OWNER: Final = {
     "apiVersion": "keda.sh/v1alpha1",
     "kind": "ScaledObject",
@@ -78,3 +79,27 @@ def test_a_job_of_a_repository_has_no_replicas_to_change(tmp_path: Path) -> None
     plan = planned(tmp_path, [*nodes, namespace("team"), job, *pods, *web], "--wave-nodes", 1)
 
     assert "in its repository" not in str(plan["held"])
+
+
+def test_a_workload_of_other_cards_is_not_to_be_scaled_down(tmp_path: Path) -> None:
+    """Fewer pods on an A100 free nothing for one that selects an L40S."""
+    of_type: dict[str, list[dict[str, Any]]] = {}
+    for name, card in (("simulated", "L40S"), ("web", "A100")):
+        nodes = [hami_node(f"{card.lower()}-{number}", 1) for number in range(2)]
+        for entry in nodes:
+            register = entry["metadata"]["annotations"]
+            register["hami.io/node-nvidia-register"] = register[
+                "hami.io/node-nvidia-register"
+            ].replace("A100", f"NVIDIA-{card}")
+        own = workload(name, WHOLE_SHARE, [node["metadata"]["name"] for node in nodes])
+        annotations = {"nvidia.com/use-gputype": card}
+        own[0]["spec"]["template"]["metadata"]["annotations"] = annotations
+        for pod in own[1:]:
+            pod["metadata"]["annotations"] = annotations
+        of_type[card] = [*nodes, *own]
+
+    plan = planned(tmp_path, [namespace("team"), scaler(), *of_type["L40S"], *of_type["A100"]])
+
+    fixes = {entry["object"]: entry["fix"] for entry in plan["held"]}
+    assert SET_AGAIN not in fixes["Node//l40s-0"]
+    assert fixes["Node//a100-0"].endswith(SET_AGAIN)

@@ -152,12 +152,16 @@ def _with_rivals(
     """
     stage, before, placement, first = unserved
     missing = first
-    text = moment.taken_back.replicas_text(_replicated(moment, placement, missing))
+    usable = _usable_nodes(placer, moment, missing)
+    text = moment.taken_back.replicas_text(_replicated(usable, placement, missing))
     obstacle = msgspec.structs.replace(obstacle, fix=f"{obstacle.fix}{text}")
-    if (fix := stay_fix(_staying_nodes(moment, placement, missing), obstacle.fix)) != obstacle.fix:
+    if (fix := stay_fix(_staying_nodes(moment, usable, unserved), obstacle.fix)) != obstacle.fix:
         obstacle = msgspec.structs.replace(obstacle, fix=fix, missing=frozenset())
     rivals: frozenset[PodKey] = frozenset()
-    while missing and (served := _served_instead(moment, placement, missing) - rivals):
+    while missing and (
+        served := _served_instead(moment, placement.nodes, _usable_nodes(placer, moment, missing))
+        - rivals
+    ):
         rivals |= served
         workloads = {key.workload for key in rivals}
         left_out = frozenset(key for key in moment.pending if key.workload in workloads)
@@ -244,37 +248,45 @@ def _by_reason(reasons: Mapping[str, str]) -> str:
 
 
 def _staying_nodes(
-    moment: Moment, placement: Placement, missing: frozenset[PodKey]
+    moment: Moment, usable: frozenset[str], unserved: _Unserved
 ) -> dict[str, Collection[str]]:
-    """Return workload to its nodes that stay, for missing pods, and for those that have left them for devices in their reach."""
-    nodes = _usable_nodes(moment, missing)
-    names = {key.workload for key in missing}.union(
+    """Return workload to its nodes that stay, for missing pods, and for those that have left them for devices in their reach.
+
+    Args:
+        moment: The moment.
+        usable: The nodes that some of the missing pods may use.
+        unserved: The placement, and these pods.
+    """
+    names = {key.workload for key in unserved.missing}.union(
         key.workload
-        for key, node in placement.nodes.items()
-        if node in nodes and node not in moment.staying.get(key.workload, ())
+        for key, node in unserved.placement.nodes.items()
+        if node in usable and node not in moment.staying.get(key.workload, ())
     )
     return {name: own for name, own in sorted(moment.staying.items()) if name in names}
 
 
-def _replicated(moment: Moment, placement: Placement, missing: frozenset[PodKey]) -> frozenset[str]:
+def _replicated(
+    usable: frozenset[str], placement: Placement, missing: frozenset[PodKey]
+) -> frozenset[str]:
     """Return the workloads of missing pods, and those with pods on nodes that these may use, as far as they have replicas."""
-    nodes = _usable_nodes(moment, missing)
-    keys = (*missing, *(key for key, node in placement.nodes.items() if node in nodes))
+    keys = (*missing, *(key for key, node in placement.nodes.items() if node in usable))
     return frozenset(key.workload for key in keys if not key.workload.startswith(_WITHOUT_REPLICAS))
 
 
 def _served_instead(
-    moment: Moment, placement: Placement, missing: frozenset[PodKey]
+    moment: Moment, nodes: Mapping[PodKey, str], usable: frozenset[str]
 ) -> frozenset[PodKey]:
     """Return the pods that wait today, and have devices on a node that some of the missing pods may use."""
-    nodes = _usable_nodes(moment, missing)
-    return frozenset(key for key in moment.pending if placement.nodes.get(key) in nodes)
+    return frozenset(key for key in moment.pending if nodes.get(key) in usable)
 
 
-def _usable_nodes(moment: Moment, pods: frozenset[PodKey]) -> frozenset[str]:
-    """Return the nodes that some pods may use."""
-    names = {key.workload for key in pods}
-    return frozenset[str]().union(*(moment.usable.get(name, frozenset()) for name in names))
+def _usable_nodes(placer: Placer, moment: Moment, pods: frozenset[PodKey]) -> frozenset[str]:
+    """Return the nodes that some pods may use, with devices of the models that they select."""
+    nothing = frozenset[str]()
+    alike = {key.workload: key for key in sorted(pods)}
+    return nothing.union(
+        *(placer.card_nodes(key, moment.usable.get(name, nothing)) for name, key in alike.items())
+    )
 
 
 def _by_workload(pods: frozenset[PodKey]) -> str:

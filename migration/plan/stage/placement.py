@@ -231,19 +231,29 @@ class Placer:
     def claim_nodes(self, workload: AssessedWorkload, taking: frozenset[str]) -> frozenset[str]:
         """Return the nodes of some with devices for all claims of a workload's pod, however few of them are free."""
         pod = next(build_pods(msgspec.structs.replace(workload, pods=1)), None)
-        names = self.serving_nodes(workload) & taking
         if pod is None or not class_names(workload) <= self._serving.keys():
             return frozenset()
-        shape = pod_shape(device_pod(pod), self._templates), names
+        names = self.serving_nodes(workload) & taking
+        return self._nodes_with_devices(planned_pod(workload, 0, pod), names)
+
+    def card_nodes(self, key: PodKey, names: frozenset[str]) -> frozenset[str]:
+        """Return the nodes of some with devices that the claims of a pod select, however few of them are free."""
+        return self._nodes_with_devices(self._by_key[key], names)
+
+    def _nodes_with_devices(self, pod: PlannedPod, names: frozenset[str]) -> frozenset[str]:
+        """Return the nodes of some that have devices for a pod once no other pod has any."""
+        shape = pod_shape(device_pod(pod.pod), self._templates), names
         if shape in self._claim_nodes:
             return self._claim_nodes[shape]
         self._allocator.keep({})
         self._allocator.resources = {}
         pods: list[tuple[PlannedPod, str]] = []
+        metadata = pod.pod.metadata
         for number, name in enumerate(sorted(names)):
-            metadata = msgspec.structs.replace(pod.metadata, name=f"{pod.metadata.name}-{number}")
-            own = msgspec.structs.replace(pod, metadata=metadata)
-            pods.append((planned_pod(workload, number, own), name))
+            own = msgspec.structs.replace(metadata, name=f"{metadata.name}-{number}")
+            key = PodKey(pod.key.workload, number)
+            copied = msgspec.structs.replace(pod.pod, metadata=own)
+            pods.append((msgspec.structs.replace(pod, key=key, pod=copied), name))
         self._claim_nodes[shape] = frozenset(self._place(pods).values())
         self._allocator.keep({})
         return self._claim_nodes[shape]
