@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 
 from kube.manifests.dump import dump_yaml
-from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
+from kube.names import TRANSLATE_LABEL
 from migration.plan.facts.environment import chart_names, in_repository
 from migration.plan.facts.repository_patches import (
     KUSTOMIZE,
     patch_file,
+    patched_namespaces,
     release_file,
     template_step,
     wave_step,
@@ -157,9 +158,7 @@ def _prepared(plan: Plan, quotas: Mapping[str, Mapping[str, Any]]) -> Iterator[P
 
 
 def _of_namespaces(wave: Wave) -> Iterator[Patch]:
-    labels = dict.fromkeys(wave.namespaces, "true")
-    labels |= {entry.namespace: TRANSLATE_SELECTED for entry in wave.partial_namespaces}
-    for namespace, value in labels.items():
+    for namespace, value in patched_namespaces(wave).items():
         yield Patch(
             api_version="v1",
             kind="Namespace",

@@ -21,6 +21,7 @@ from migration.plan.facts.environment import in_repository, remapped_classes
 from migration.plan.facts.repository_patches import (
     commit_text,
     patch_place,
+    patched_namespaces,
     template_step,
     wave_step,
 )
@@ -52,7 +53,7 @@ def opt_in_lines(plan: Plan, wave: Wave, verify: str) -> Iterator[str]:
     """
     if wave.namespaces:
         yield "\n# These namespaces are opted in; pods that run stay as they are."
-    namespaces = (f"Namespace//{name}" for name in wave.opted_in)
+    namespaces = (f"Namespace//{name}" for name in patched_namespaces(wave))
     yield from commit_lines(plan, wave_step(wave.wave), _of_repository(plan, namespaces))
     for namespace in wave.namespaces:
         yield from _label(plan, wave, namespace, "true")
@@ -68,6 +69,7 @@ def opt_in_lines(plan: Plan, wave: Wave, verify: str) -> Iterator[str]:
 
 def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     """Yield the commands that take labels back, or that stop until a repository has."""
+    patched = patched_namespaces(wave)
     for namespace in wave.opted_in:
         was_selective = namespace in wave.formerly_selective
         if not in_repository(plan, "Namespace", "", namespace):
@@ -76,6 +78,8 @@ def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             *comments, change_back = change_lines(f"namespace/{namespace}", "", [change])
             yield from comments
             yield f"{command('is_opted_out', namespace)} || {change_back}"
+            continue
+        if namespace not in patched:
             continue
         label = "=true" if was_selective else f",{TRANSLATE_LABEL}!=false"
         label = f"{TRANSLATE_LABEL}{label}"

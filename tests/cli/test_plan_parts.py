@@ -417,6 +417,23 @@ def test_a_repository_changes_templates_after_the_check_of_the_webhook(tmp_path:
     }
 
 
+def test_a_repository_is_not_asked_for_the_label_that_a_namespace_has(tmp_path: Path) -> None:
+    """The second part asked for a commit of the same label again."""
+    plan = planned(tmp_path, one_namespace(16, 4, 38), "--wave-nodes", 4, "--format", "kustomize")
+
+    second = plan["waves"][1]
+    last = next(wave for wave in plan["waves"] if wave["namespaces"] == ["ml"])
+    assert (["ml"], "selected") == (second["formerlySelective"], second["formerLabels"]["ml"])
+    folder, switch = tmp_path / "plan" / "kustomize", script(tmp_path, "switch", 2)
+    assert not (folder / "wave-2").exists()
+    assert "commit kustomize/wave-2 " not in switch
+    assert "kubectl wait namespace/ml " in switch
+    assert "take kustomize/wave-2 out" not in script(tmp_path, "rollback", 2)
+    assert f'{LABEL}: "true"' in (folder / f"wave-{last['wave']}" / "namespace.ml.yaml").read_text()
+    rollback = script(tmp_path, "rollback", last["wave"])
+    assert f"take kustomize/wave-{last['wave']} out" in rollback
+
+
 def test_the_last_part_opts_the_namespace_in(tmp_path: Path) -> None:
     plan = planned(tmp_path, one_namespace(16, 4, 38), "--wave-nodes", 4)
     number, last = next(

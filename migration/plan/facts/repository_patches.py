@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from kube.manifests.source import SourceObject
+from kube.names import TRANSLATE_SELECTED
 from migration.cluster.evidence import text_map
-from migration.plan.model.plan import Plan, is_name, is_namespace
+from migration.plan.model.plan import Plan, Wave, is_name, is_namespace
 
 SCRIPTS: Final = "scripts"
 KUSTOMIZE: Final = "kustomize"
@@ -55,6 +56,13 @@ def release_file(release: str) -> str:
 def wave_step(number: int) -> str:
     """Return the folder below `kustomize` with the patches of a wave's namespaces."""
     return f"wave-{number}"
+
+
+def patched_namespaces(wave: Wave) -> dict[str, str]:
+    """Return the namespaces that a wave patches, with the value of their label; those that have it already need no patch."""
+    labels = dict.fromkeys(wave.namespaces, "true")
+    labels |= {entry.namespace: TRANSLATE_SELECTED for entry in wave.partial_namespaces}
+    return {name: value for name, value in labels.items() if wave.former_labels.get(name) != value}
 
 
 def template_step(number: int) -> str:
