@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from testing.documents import namespace, resource_quota
 from testing.migration import GPU, device_quota, hami_node, workload
 from testing.plan import Objects, planned, script
@@ -63,3 +65,30 @@ def test_the_line_of_a_namespace_that_moves_only_in_part_is_lowered_once_no_more
         for wave in plan["waves"]
         if "echo 'by hand: ResourceQuota/team/gpus" in script(tmp_path, "verify", wave["wave"])
     ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "place"),
+    [
+        ({}, [], "by hand"),
+        (
+            {"kustomize.toolkit.fluxcd.io/name": "apps"},
+            ["--format", "kustomize"],
+            "in the repository",
+        ),
+    ],
+    ids=["kubectl", "Flux"],
+)
+def test_a_line_of_a_repository_is_lowered_there(
+    tmp_path: Path, labels: dict[str, str], options: list[str], place: str
+) -> None:
+    """The note said by hand, and Flux raised the line again."""
+    cluster = in_parts()
+    for entry in cluster:
+        if entry["kind"] in {"Namespace", "ResourceQuota"}:
+            entry["metadata"].setdefault("labels", {}).update(labels)
+
+    plan = planned(tmp_path, cluster, "--wave-nodes", 1, *options)
+
+    notes = [note for wave in plan["waves"] for note in wave["notes"] if "gets lines for" in note]
+    assert [True] == [f"lower requests.{GPU} {place} to what" in note for note in notes]

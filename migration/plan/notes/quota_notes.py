@@ -10,6 +10,7 @@ from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.device_quotas import find_quota_notes
 from migration.cluster.workloads import Workload
 from migration.conversion.replaced_lines import differing_amounts
+from migration.plan.facts.environment import in_repository
 from migration.plan.facts.quota_files import with_rollouts_above_budget
 from migration.plan.model.lowered_quotas import LoweredQuota, lowered_quotas
 from migration.plan.model.plan import Plan, Wave
@@ -85,7 +86,9 @@ def with_quota_sums(plan: Plan) -> Plan:
 def _sum_note(plan: Plan, quota: LoweredQuota, last: int) -> str:
     """Return the note on a quota that is lowered after a wave."""
     effects = ". ".join(plan.quota_effects.get(quota.file, ()))
+    is_there = in_repository(plan, "ResourceQuota", quota.namespace, quota.lines.name)
+    place = "in the repository" if is_there else "by hand"
     return (
         f"{quota.reference} gets lines for claims, so namespace {quota.namespace} may use more than before: {effects}. After wave "
-        f"{last} lower {', '.join(quota.lines.doubled)} by hand to what still counts in it, as README.md says"
+        f"{last} lower {', '.join(quota.lines.doubled)} {place} to what still counts in it, as README.md says"
     )
