@@ -398,6 +398,22 @@ def test_a_note_says_how_a_rollout_goes_on_without_a_device_to_spare(
     assert is_named is (note in wave["notes"])
 
 
+def test_a_note_says_that_a_repository_takes_another_strategy_back(tmp_path: Path) -> None:
+    """It said to set `maxUnavailable: 1`, and Flux set it back at once."""
+    objects = free_nodes(free=["a"])
+    for entry in objects:
+        if entry["kind"] == "Deployment":
+            entry["metadata"]["labels"] = {"kustomize.toolkit.fluxcd.io/name": "apps"}
+
+    (wave, *_) = planned(tmp_path, objects, *ONE_BY_ONE)["waves"]
+
+    (note,) = (note for note in wave["notes"] if note.startswith("a rollout of "))
+    assert note.endswith(
+        "set maxUnavailable: 1 for a rollout before that; Flux manages Deployment/team/web, and takes back what kubectl "
+        "changes: change maxUnavailable in its repository"
+    )
+
+
 def test_a_note_says_that_a_single_replica_stops_for_its_rollout(tmp_path: Path) -> None:
     """The plan said to set `maxUnavailable: 1`, and not that no pod serves then."""
     objects = [

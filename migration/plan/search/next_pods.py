@@ -130,13 +130,17 @@ def lacking_pods(
 
 
 def next_pod_notes(
-    placer: Placer, entries: Sequence[NextPod], moments: Iterable[tuple[Stage, Placement]]
+    placer: Placer,
+    entries: Sequence[NextPod],
+    taken_back: TakenBack,
+    moments: Iterable[tuple[Stage, Placement]],
 ) -> list[tuple[str, ...]]:
     """Return the notes of each wave on the next pods that lack devices from it on.
 
     Args:
         placer: Places the pods.
         entries: The next pods.
+        taken_back: The systems that take back changes of their workloads.
         moments: The stage and the places of the pods after each wave.
     """
     lacking = [
@@ -159,11 +163,11 @@ def next_pod_notes(
             + 1
             for entry in begun
         }
-        notes.append(tuple(_notes(begun, ends)))
+        notes.append(tuple(_notes(begun, ends, taken_back)))
     return notes
 
 
-def _notes(begun: Iterable[NextPod], ends: dict[str, int]) -> Iterator[str]:
+def _notes(begun: Iterable[NextPod], ends: dict[str, int], taken_back: TakenBack) -> Iterator[str]:
     """Yield notes on each group of next pods that lack devices equally long, by the wave that ends it; 0 without one."""
 
     def key(entry: NextPod) -> tuple[int, int]:
@@ -177,7 +181,9 @@ def _notes(begun: Iterable[NextPod], ends: dict[str, int]) -> Iterator[str]:
         if rollouts := [entry for entry in entries if entry.comes_first]:
             single = [entry for entry in rollouts if entry.is_single]
             more = _SINGLE.format(_names(single)) if single else ""
-            yield _ROLLOUT.format(_names(rollouts), until) + more
+            references = dict.fromkeys(entry.workload for entry in rollouts)
+            back = taken_back.text(references, "maxUnavailable")
+            yield _ROLLOUT.format(_names(rollouts), until) + more + back
 
 
 class AddedPods(NamedTuple):

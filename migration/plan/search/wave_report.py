@@ -12,6 +12,7 @@ from findings.text import join_names, quote_text, reference_text
 from kube.names import TRANSLATE_LABEL
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.device_pods import LEFT_SCHEDULER_FIX, left_scheduler_loss
+from migration.plan.facts.taken_back import TakenBack
 from migration.plan.model.parts import AwaitedNodes, Part
 from migration.plan.model.plan import (
     FreeDevicesReport,
@@ -103,7 +104,8 @@ class WaveReports:
             added_pods: The pods that autoscalers may add, of which there are devices for some today.
         """
         moments = [(moment.stage_with(attempt), attempt.after) for moment, attempt in attempts]
-        next_notes = next_pod_notes(self._placer, next_pods, moments)
+        taken_back = next((moment.taken_back for moment, _ in attempts), TakenBack())
+        next_notes = next_pod_notes(self._placer, next_pods, taken_back, moments)
         # The first wave names the DaemonSets that were opted in before it.
         former = frozenset[str]()
         for number, (moment, attempt) in enumerate(attempts, start=1):
