@@ -11,6 +11,7 @@ from cli.runbooks.daemon_set_runbook import lasting_daemon_sets, leaving_drivers
 from cli.runbooks.shell import command
 from kube.api.workloads import DAEMON_SET
 from kube.names import TRANSLATE_SELECTED
+from migration.cluster.owners import kind_of
 from migration.plan.drivers.vendors import COMPANIONS
 from migration.plan.model.plan import RUN_OUT, Plan, PlannedNode, PlannedWorkload, Wave
 
@@ -114,7 +115,7 @@ def _planned_workloads(plan: Plan, wave: Wave) -> list[PlannedWorkload]:
     native = [
         workload
         for workload in wave.workloads
-        if not workload.is_translated and workload.object.partition("/")[0] not in _NO_NEXT_PODS
+        if not workload.is_translated and kind_of(workload.object) not in _NO_NEXT_PODS
     ]
     by_name = {workload.object: workload for workload in (*early, *native, *wave.evicted_workloads)}
     return list(by_name.values())

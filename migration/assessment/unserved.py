@@ -8,6 +8,7 @@ from kube.names import TRANSLATE_LABEL
 from migration.assessment.capacity import class_names, nics_of
 from migration.assessment.outcomes import AssessedWorkload
 from migration.cluster.node_devices import GPU
+from migration.cluster.owners import kind_of
 from translation.reading.arbiter import is_nic
 from translation.vocabularies.hami.keys import MEMORY_PERCENT, OWN_KEYS
 from translation.vocabularies.koordinator.keys import RDMA
@@ -93,7 +94,7 @@ def stay_fix(staying: Mapping[str, Collection[str]], other: str, *, is_named: bo
     if not own:
         return other
     nodes = join_names(sorted(frozenset[str]().union(*staying.values())))
-    anew = _ANEW if any(name.startswith("Job/") for name in own) else ""
+    anew = _ANEW if any(kind_of(name) == "Job" for name in own) else ""
     pods = [name for name in own if name.startswith("Pod/")]
     templates = [name for name in own if name not in pods]
     if is_named:

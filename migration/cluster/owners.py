@@ -33,6 +33,15 @@ class OwnerKey(msgspec.Struct, frozen=True, kw_only=True, order=True):
         return f"{kind}/{self.namespace}/{self.name}"
 
 
+def kind_of(reference: str) -> str:
+    """Return the kind of an object in a reference, without its group.
+
+    >>> kind_of("Job/team/a"), kind_of("Job.batch.volcano.sh/team/a")
+    ('Job', 'Job')
+    """
+    return reference.partition("/")[0].partition(".")[0]
+
+
 def owners_by_key(objects: Iterable[SourceObject], namespace: str) -> dict[OwnerKey, SourceObject]:
     """Return the objects with a pod template or a controller; of two with one name the one with a template.
 

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import list_at, mapping_at, text_map
+from migration.cluster.owners import OwnerKey, owner_key
 
 _LEADER_WORKER_SET: Final = "leaderworkerset.sigs.k8s.io/name"
 """The label of pods of a LeaderWorkerSet, whose controller is a StatefulSet."""
@@ -112,6 +113,7 @@ def group_of(
     pod: Mapping[str, Any],
     namespace: str,
     creators: Mapping[tuple[str, str], str],
+    by_key: Mapping[OwnerKey, SourceObject],
     job: Mapping[str, Any] = {},
 ) -> Group | None:
     """Return the loss of a pod's group by its eviction; None if it has no such group.
@@ -120,6 +122,7 @@ def group_of(
         pod: The pod.
         namespace: Its namespace.
         creators: The kinds that RayClusters end with, or are created again with, as `read_creators` gives them.
+        by_key: The workloads of the cluster, as `owners_by_key` gives them.
         job: Its Job, which may be one of several of a JobSet, say; empty without one.
     """
     labels = text_map(pod, "metadata", "labels")
@@ -137,7 +140,8 @@ def group_of(
     ending = group.ending
     if key == _RAY_CLUSTERS:
         ending = _RAY_CREATORS.get(creators.get((namespace, owner.name), ""), ending)
-    workload = f"{owner.kind}/{namespace}/{owner.name}"
+    own_key = OwnerKey(kind=owner.kind, namespace=namespace, name=owner.name)
+    workload = owner_key(owner.api_version, own_key, by_key).reference
     return Group(ending, group.loss.format(owner.kind), workload)
 
 
@@ -162,16 +166,18 @@ def is_hub(source: SourceObject) -> bool:
 
 
 class _Owner(NamedTuple):
-    """The controller of an object, with its API group; all empty without one."""
+    """The controller of an object, with its API group and version; all empty without one."""
 
     group: str = ""
     kind: str = ""
     name: str = ""
+    api_version: str = ""
 
 
 def _controller(document: Mapping[str, Any]) -> _Owner:
     for entry in list_at(document, "metadata", "ownerReferences"):
         if isinstance(entry, Mapping) and entry.get("controller") is True:
-            group = str(entry.get("apiVersion") or "").partition("/")[0]
-            return _Owner(group, str(entry.get("kind") or ""), str(entry.get("name") or ""))
+            version = str(entry.get("apiVersion") or "")
+            kind, name = str(entry.get("kind") or ""), str(entry.get("name") or "")
+            return _Owner(version.partition("/")[0], kind, name, version)
     return _Owner()

@@ -747,6 +747,34 @@ def test_an_eviction_tells_what_becomes_of_the_job(
     )
 
 
+def volcano_pod(node: str) -> dict[str, Any]:
+    """A pod of a Job of Volcano with the name of Kubernetes' one."""
+    _, pod = job(node)
+    pod["metadata"]["name"] = "train-task-0"
+    pod["metadata"]["ownerReferences"][0]["apiVersion"] = "batch.volcano.sh/v1alpha1"
+    return pod
+
+
+def test_a_pod_of_another_project_has_no_limit_of_a_job_of_that_name(tmp_path: Path) -> None:
+    """It had the backoffLimit of Kubernetes' Job, and counted as one of its other pods."""
+    plan = planned(tmp_path, [*job(backoffLimit=0), volcano_pod("gpu-1")])
+
+    by_owner = {work["owner"]: work for work in works(plan)}
+    assert {"Job/team/train", "Job.batch.volcano.sh/team/train"} == by_owner.keys()
+    own, other = by_owner["Job/team/train"], by_owner["Job.batch.volcano.sh/team/train"]
+    assert (0, True, {}) == (own["backoffLimit"], own["failsJob"], own["ending"])
+    assert "the Job fails with it" == own["reasons"][-1]
+    assert (None, False) == (other["backoffLimit"], other["failsJob"])
+    assert [
+        "it runs to its end (restartPolicy Never)",
+        "its Job may start its other pods anew, too, and their work with them",
+    ] == other["reasons"]
+    # The pods of both run out, so no script waits until they are back.
+    folder = tmp_path / "plan"
+    scripts = "".join(path.read_text() for path in sorted(folder.glob("wave-*/*.sh")))
+    assert "/team/train=" not in scripts
+
+
 def test_pods_that_an_earlier_wave_waits_for_are_not_those_that_end_with_a_later_one(
     tmp_path: Path,
 ) -> None:

@@ -7,6 +7,7 @@ from findings.text import join_names
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.cluster.evidence import is_ready, mapping_at, text_map
+from migration.cluster.owners import kind_of
 from migration.cluster.unread_templates import CREATED_AGAIN
 from migration.plan.checks.checks import (
     GONE,
@@ -120,7 +121,7 @@ def _check_workload(
             f"{join_names(without)}; they get claims when they are created again",
         )
     lacked_pods = workload.ready_pods is not None and workload.ready_pods < expected_count
-    has_claims_late = workload.is_translated and kind not in RUN_OUT and not workload.ends
+    has_claims_late = workload.is_translated and kind_of(kind) not in RUN_OUT and not workload.ends
     if without and has_claims_late and not may_have_keys:
         if (
             lacked_pods

@@ -23,6 +23,7 @@ from migration.cluster.evidence import (
     mapping_at,
     text_map,
 )
+from migration.cluster.owners import OwnerKey, owner_key, owners_by_key
 from migration.cluster.volumes import Volumes, claim_names
 from migration.cluster.work_groups import Ending, group_of, is_hub_server, read_creators
 from migration.cluster.workloads import Workload
@@ -34,11 +35,13 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 _DEFAULT_BACKOFF_LIMIT: Final = 6
 
 _JOB: Final = ("batch/v1", "Job")
+"""A Job of another project, as Volcano, has neither a backoffLimit nor a podFailurePolicy."""
 _HUB_SERVER: Final = "it is the server of a user of JupyterHub: tell them first, since what it has in memory, as a kernel, ends with it"
 
 _IN_MEMORY: Final = "what it has in memory is lost"
 
-_Jobs = Mapping[tuple[str, str], Mapping[str, Any]]
+_Jobs = Mapping[str, Mapping[str, Any]]
+"""The Jobs of Kubernetes by `Job/namespace/name`, which one of Volcano with the same name has with its group."""
 _OF_DEPLOYMENT: Final = (
     "it has restartPolicy {} and a Deployment as its owner, as the TaskManagers of Flink: that of a stream never ends by itself, so "
     "take a savepoint and let it be evicted (--evict-jobs), or stop the job before"
@@ -47,8 +50,9 @@ _OF_DEPLOYMENT: Final = (
 
 
 class _Owners(NamedTuple):
-    """The Jobs of a cluster by namespace and name, and the kinds that its RayClusters are made for."""
+    """The workloads of a cluster, its Jobs, and the kinds that its RayClusters are made for."""
 
+    by_key: Mapping[OwnerKey, SourceObject]
     jobs: _Jobs
     ray_creators: Mapping[tuple[str, str], str]
 
@@ -67,13 +71,14 @@ def read_work(
         namespace: The namespace for objects that name none.
         at_home: Namespace and name of the pods on the only node with devices for them that reaches their volumes.
     """
+    by_key = owners_by_key((source for source in objects if source.kind != "Pod"), namespace)
     jobs = {
-        (source.namespace or namespace, source.name): source.document
+        f"Job/{source.namespace or namespace}/{source.name}": source.document
         for source in objects
         if (source.api_version, source.kind) == _JOB
     }
-    owners = _Owners(jobs, read_creators(objects, namespace))
-    members = _members_of_jobs(objects, namespace)
+    owners = _Owners(by_key, jobs, read_creators(objects, namespace))
+    members = _members_of_jobs(objects, namespace, by_key)
     volumes = Volumes(objects, namespace)
     works: dict[str, list[PlannedWork]] = {}
     for source in objects:
@@ -219,11 +224,11 @@ def _work(
     pod = source.document
     spec, status = mapping_at(pod, "spec"), mapping_at(pod, "status")
     node, notes = spec.get("nodeName"), text_map(pod, "metadata", "annotations")
-    kind, name = _controller(pod)
+    kind, owner = _controller(pod, namespace, owners.by_key)
     is_running = isinstance(node, str) and node and str(status.get("phase")) not in FINISHED_PHASES
     if not is_running or kind == DAEMON_SET or _MIRROR in notes:
         return None
-    job = owners.jobs.get((namespace, name), {}) if kind == "Job" else {}
+    job = owners.jobs.get(owner, {})
     policy = _disruption_action(job)
     waiting: list[str] = []
     losing: list[str] = []
@@ -248,7 +253,7 @@ def _work(
         losing.append(
             "no other node that reaches its PersistentVolume takes it and has devices for it, so it waits until this one is back"
         )
-    group = group_of(pod, namespace, owners.ray_creators, job)
+    group = group_of(pod, namespace, owners.ray_creators, owners.by_key, job)
     ending = group.ending if group is not None else None
     if group is not None:
         is_evicted = ending is Ending.EVICTED or policy == "Ignore"
@@ -262,7 +267,7 @@ def _work(
     return PlannedWork(
         pod=f"Pod/{namespace}/{source.name}",
         node=str(node),
-        owner=f"{kind}/{namespace}/{name}" if kind else "",
+        owner=owner,
         since=_since(pod),
         backoff_limit=backoff_limit if job and type(backoff_limit) is int else None,
         pod_failure_policy=policy,
@@ -284,34 +289,32 @@ def _since(pod: Mapping[str, Any]) -> str:
 
 
 def _members_of_jobs(
-    objects: Iterable[SourceObject], namespace: str
-) -> Mapping[tuple[str, str], Mapping[str, str]]:
-    """Return namespace and name of each Job to its running pods, as `Pod/namespace/name`, with their nodes."""
-    members: dict[tuple[str, str], dict[str, str]] = {}
+    objects: Iterable[SourceObject], namespace: str, by_key: Mapping[OwnerKey, SourceObject]
+) -> Mapping[str, Mapping[str, str]]:
+    """Return each Job, as `Job/namespace/name`, to its running pods, as `Pod/namespace/name`, with their nodes."""
+    members: dict[str, dict[str, str]] = {}
     for source in objects:
         if (source.api_version, source.kind) != ("v1", "Pod"):
             continue
-        kind, name = _controller(source.document)
+        place = source.namespace or namespace
+        kind, owner = _controller(source.document, place, by_key)
         node = mapping_at(source.document, "spec").get("nodeName")
         phase = str(mapping_at(source.document, "status").get("phase"))
         if kind == "Job" and isinstance(node, str) and node and phase not in FINISHED_PHASES:
-            place = source.namespace or namespace
-            members.setdefault((place, name), {})[f"Pod/{place}/{source.name}"] = node
+            members.setdefault(owner, {})[f"Pod/{place}/{source.name}"] = node
     return members
 
 
 def _with_job(
     work: PlannedWork,
     jobs: _Jobs,
-    members: Mapping[tuple[str, str], Mapping[str, str]],
+    members: Mapping[str, Mapping[str, str]],
 ) -> PlannedWork:
     """Return a pod with the effects of its end and its eviction on its Job, and on the other pods of it."""
-    kind, _, key = work.owner.partition("/")
-    namespace, _, name = key.partition("/")
-    job = jobs.get((namespace, name)) if kind == "Job" else None
+    job = jobs.get(work.owner)
     if job is None:
         return work
-    running = members.get((namespace, name), {})
+    running = members.get(work.owner, {})
     work = msgspec.structs.replace(work, followed=_is_followed(job, len(running)))
     if work.pod_failure_policy == "Ignore":
         return work
@@ -327,7 +330,7 @@ def _with_job(
         fails, text = True, ""
     ending = dict(sorted(running.items())) if fails else {}
     ending.pop(work.pod, None)
-    creator, _ = _controller(job)
+    creator, _ = _controller(job, "", {})
     texts = [_failing_text(ending) if fails else text]
     if fails and creator:
         # The reason of its group says the rest.
@@ -373,10 +376,15 @@ def _is_followed(job: Mapping[str, Any], running: int) -> bool:
     return completions - succeeded > running
 
 
-def _controller(pod: Mapping[str, Any]) -> tuple[str, str]:
-    for entry in list_at(pod, "metadata", "ownerReferences"):
+def _controller(
+    document: Mapping[str, Any], namespace: str, by_key: Mapping[OwnerKey, SourceObject]
+) -> tuple[str, str]:
+    """Return the kind of an object's controller, and it as `Kind/namespace/name`; both are empty without one."""
+    for entry in list_at(document, "metadata", "ownerReferences"):
         if isinstance(entry, Mapping) and entry.get("controller") is True:
-            return str(entry.get("kind") or "unknown"), str(entry.get("name") or "")
+            kind, name = str(entry.get("kind") or "unknown"), str(entry.get("name") or "")
+            key = OwnerKey(kind=kind, namespace=namespace, name=name)
+            return kind, owner_key(str(entry.get("apiVersion") or ""), key, by_key).reference
     return "", ""
 
 

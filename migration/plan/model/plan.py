@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from kube.api.workloads import DAEMON_SET
+from migration.cluster.owners import kind_of
 from migration.conversion.replaced_lines import ReplacedLines
 from migration.legacy.remaining import Remaining
 from migration.plan.model.driver_charts import DriverNodes, DriverRelease, DriverValues
@@ -24,7 +25,7 @@ RESTARTED_KINDS: Final = frozenset(
 )
 """Kinds whose pods a wave creates again at once; Jobs run out, and CronJobs change with their next run."""
 RUN_OUT: Final = frozenset({"Job", "CronJob"})
-"""Kinds of Kubernetes whose pods of before a wave stay until they end."""
+"""Kinds whose pods of before a wave stay until they end; a Job of Volcano is one, too."""
 
 
 def is_name(text: str) -> bool:
@@ -161,7 +162,7 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     @property
     def has_waited(self) -> bool:
         """Return True if the workload had pods when the plan was made, and none ran; those of a Job may begin later."""
-        return self.ready_pods == 0 and self.object.partition("/")[0] not in RUN_OUT
+        return self.ready_pods == 0 and kind_of(self.object) not in RUN_OUT
 
     @property
     def is_created_by_hand(self) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 from findings.text import join_names
 from kube.api.workloads import DAEMON_SET
 from migration.cluster.evidence import Disruptions, mapping_at
-from migration.cluster.owners import controller
+from migration.cluster.owners import controller, kind_of
 from migration.cluster.workload_budgets import WorkloadBudgets, budgets_of
 from migration.cluster.workloads import Workload
 from migration.plan.model.plan import RESTARTED_KINDS, RUN_OUT, Wave
@@ -51,7 +51,7 @@ def with_emptied(
     leaving: Counter[str] = Counter()
     courses: dict[str, frozenset[Course]] = {}
     for entry in details.leaving:
-        if entry.course in _COURSES and entry.workload.partition("/")[0] not in _LEFT_OUT:
+        if entry.course in _COURSES and kind_of(entry.workload) not in _LEFT_OUT:
             leaving[entry.workload] += entry.pods
             courses[entry.workload] = courses.get(entry.workload, frozenset()) | {entry.course}
     nodes = {node.name for node in wave.nodes}

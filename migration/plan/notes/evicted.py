@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.outcomes import AssessedWorkload
+from migration.cluster.owners import kind_of
 from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import count_ready_pods
 from migration.plan.facts.rollouts import pod_selector, replaces_pods
@@ -49,7 +50,7 @@ def with_evicted(
             for reference in evicted
             if reference in workloads
             and reference not in own
-            and reference.partition("/")[0] not in _LEFT_OUT
+            and kind_of(reference) not in _LEFT_OUT
         ),
     )
 
@@ -82,5 +83,5 @@ def opted_in_workloads(
             ready_pods=count_ready_pods(groups[reference]),
         )
         for reference in references
-        if reference.partition("/")[0] not in _NO_NEXT_PODS
+        if kind_of(reference) not in _NO_NEXT_PODS
     )

@@ -8,6 +8,7 @@ import msgspec
 
 from findings.text import count_text, join_names
 from migration.assessment.unserved import stay_fix
+from migration.cluster.owners import kind_of
 from migration.plan.search.moments import CheckedMoment, Moment, Obstacle
 from migration.plan.stage.placement import Placer
 from migration.plan.stage.stage import PodKey, Stage
@@ -17,7 +18,7 @@ _FREE_DEVICES: Final = (
     "free devices for these pods first: scale down, add a node, or wait for Jobs to end; then plan again "
     "from a new snapshot"
 )
-_WITHOUT_REPLICAS: Final = ("CronJob/", "DaemonSet/", "Job/", "Pod/")
+_WITHOUT_REPLICAS: Final = frozenset({"CronJob", "DaemonSet", "Job", "Pod"})
 _LEFT_WITH_KEYS: Final = "device keys on a node without a device plugin"
 _CLOSED: Final = "{}; held nodes do not count here, though they may have devices for such pods: {}"
 _ON_CLOSED: Final = "{} ({})"
@@ -270,7 +271,7 @@ def _replicated(
 ) -> frozenset[str]:
     """Return the workloads of missing pods, and those with pods on nodes that these may use, as far as they have replicas."""
     keys = (*missing, *(key for key, node in placement.nodes.items() if node in usable))
-    return frozenset(key.workload for key in keys if not key.workload.startswith(_WITHOUT_REPLICAS))
+    return frozenset(key.workload for key in keys if kind_of(key.workload) not in _WITHOUT_REPLICAS)
 
 
 def _served_instead(
