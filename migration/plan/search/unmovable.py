@@ -261,6 +261,7 @@ def deselected_workloads(
                     _DESELECTED.format(", ".join(texts)),
                     _RUNS_DESELECTED,
                     _SELECT_OTHERS,
+                    leaves_room=True,
                 )
                 break
 
@@ -306,12 +307,13 @@ def uncreated_workloads(cluster: AssessedCluster) -> Iterator[Unmovable]:
         if own := shortages.get(workload.key.reference):
             reason, fix = describe_shortages(own)
             again = f"{fix}; then plan again from a new snapshot"
-            yield Unmovable(workload, f"its {reason}", _RUNS_UNCREATED, again)
+            yield Unmovable(workload, f"its {reason}", _RUNS_UNCREATED, again, leaves_room=True)
         elif workload.result is not None and workload.key.reference in cluster.rejected_next:
             fault = cluster.rejected_next[workload.key.reference].fault
             escaped = fault.text.replace("{", "{{").replace("}", "}}")
             on_node = _RUNS_REJECTED.format("{}", escaped)
-            yield Unmovable(workload, _REJECTED.format(fault.text), on_node, fault.fix)
+            reason = _REJECTED.format(fault.text)
+            yield Unmovable(workload, reason, on_node, fault.fix, leaves_room=True)
 
 
 def left_without_claims(
