@@ -781,8 +781,8 @@ def test_what_kueue_does_with_mapped_resource_names_is_reported_once(
     assert told == [[note] if is_told else [], [], []]
 
 
-def test_kueue_is_told_of_the_workloads_of_the_mapped_class_alone(tmp_path: Path) -> None:
-    """The note on the class of whole GPUs named a Job of MIG devices, too."""
+def test_kueue_is_told_of_each_class_with_its_own_workloads(tmp_path: Path) -> None:
+    """The note on the class of whole GPUs named a workload of MIG devices; then no note did, since its class maps the key today."""
     mig = {"nvidia.com/mig-1g.5gb": "1"}
     queued = [*workload("web", {GPU: "1"}, ["gpu-0"]), *workload("slice", mig, ["gpu-1"])]
     for entry in queued:
@@ -799,9 +799,12 @@ def test_kueue_is_told_of_the_workloads_of_the_mapped_class_alone(tmp_path: Path
     plan = planned(tmp_path, [*nodes, mapping, namespace("team"), *queued], "--wave-nodes", 1)
 
     assert {GPU: "gpu.nvidia.com"} == plan["mappedClasses"]
-    (note,) = {note for wave in plan["waves"] for note in wave["notes"] if "Kueue" in note}
-    assert note.endswith(
+    whole, part = (note for wave in plan["waves"] for note in wave["notes"] if "Kueue" in note)
+    assert whole.endswith(
         "it queues Deployment/team/web, so give gpu.nvidia.com no sources in its deviceClassMappings"
+    )
+    assert part.endswith(
+        "it queues Deployment/team/slice, so give mig-1g-5gb no sources in its deviceClassMappings"
     )
 
 

@@ -1,6 +1,6 @@
 """Notes on Kueue beside a migration, as far as its release in the cluster is known. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from answers.manifests.pod_checks import QUEUE_NAME
@@ -60,10 +60,28 @@ def queue_notes(
         yield f"{statement_note(statement)}{unread}"
 
 
+def _classes_by_key(plan: Plan, objects: Iterable[SourceObject]) -> dict[str, str]:
+    """Return device key to the DeviceClass that maps it during the migration, by the plan or today already.
+
+    Of several classes the newest counts, and of equally new ones the first by name, as in Kubernetes.
+    """
+    unmapped = {entry.device_class for entry in plan.wide_mappings}
+    own = [it for it in objects if it.kind == "DeviceClass" and it.name not in unmapped]
+    own.sort(key=lambda source: source.name, reverse=True)
+    own.sort(
+        key=lambda it: str(mapping_at(it.document, "metadata").get("creationTimestamp") or "~")
+    )
+    names = {
+        str(mapping_at(source.document, "spec").get("extendedResourceName") or ""): source.name
+        for source in own
+    }
+    return names | dict(plan.mapped_classes)
+
+
 def native_queue_notes(
     plan: Plan,
     queued: Iterable[str],
-    objects: Iterable[SourceObject],
+    objects: Sequence[SourceObject],
     nodes_by_use: NodesByUse,
 ) -> Iterator[str]:
     """Yield Kueue's treatment of the native workloads that it queues, by the class that their keys mean.
@@ -79,7 +97,7 @@ def native_queue_notes(
     natives = nodes_by_use.native_workloads
     keys_of = {reference: natives[reference] for reference in queued if reference in natives}
     names_of: dict[str, set[str]] = {}
-    for key, class_name in sorted(plan.mapped_classes.items()):
+    for key, class_name in sorted(_classes_by_key(plan, objects).items()):
         own = {reference for reference, keys in keys_of.items() if key in keys}
         names_of.setdefault(class_name, set()).update(own)
     release = deployed_release(objects, KUEUE_IMAGE)
