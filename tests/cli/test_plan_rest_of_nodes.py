@@ -1,4 +1,4 @@
-"""`drawbridge plan`: nodes that are held for some of their pods, and whose other devices serve pods with device keys."""
+"""`drawbridge plan`: nodes without a wave for some of their pods, and with devices for others by device keys."""
 
 from collections.abc import Mapping
 from pathlib import Path
