@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from answers.model.kinds import API_VERSION
 from answers.model.redaction import redact
 from cli.runbooks.kustomize import kustomize_files
 from kube.manifests.dump import dump_yaml
@@ -263,6 +264,56 @@ def test_a_note_says_that_nothing_is_evicted_for_devices_of_a_driver(
     ]
     assert [bool(expected), *[False] * (len(texts) - 1)] == [bool(own) for own in texts]
     assert all(expected in note for own in texts for note in own)
+
+
+def rivals(*pods: tuple[str, str, int]) -> list[Mapping[str, Any]]:
+    """Nodes, and running pods of a name, a resource name and a priority."""
+    running = []
+    for name, key, priority in pods:
+        owner, pod = workload(name, {key: "1"}, ["gpu-0"])
+        pod["spec"] |= {"priority": priority}
+        running += [owner, pod]
+    return [plugin_node("gpu-0"), plugin_node("gpu-1"), PLUGIN, namespace("team"), *running]
+
+
+@pytest.mark.parametrize(
+    ("version", "expected", "other"),
+    [
+        ("v1.37.1", "it refuses pods that keep a name that a DeviceClass maps", "of claims alone"),
+        ("v1.36.2", "whose only purpose is to be evicted", "bridge"),
+    ],
+)
+def test_the_bridge_is_advised_only_where_it_takes_the_pods(
+    tmp_path: Path, version: str, expected: str, other: str
+) -> None:
+    """It was advised for pods with mapped names, which it refuses, and on versions that it is not built for."""
+    snapshot = api_object("Snapshot", "cluster", api_version=API_VERSION, kubernetesVersion=version)
+
+    plan = planned(
+        tmp_path, [snapshot, *rivals(("low", GPU, 0), ("high", GPU, 9))], "--wave-nodes", 1
+    )
+
+    (note,) = [
+        note
+        for wave in plan["waves"]
+        for note in wave["notes"]
+        if "have different priorities" in note
+    ]
+    assert expected in note
+    assert other not in note
+
+
+def test_only_pods_that_compete_for_devices_are_compared_by_priority(tmp_path: Path) -> None:
+    """Placeholders of a part of a GPU were compared with pods of whole GPUs."""
+    part = "nvidia.com/mig-1g.5gb"
+    objects = rivals(("low", part, -10), ("high", GPU, 100))
+    for plugin in objects[:2]:
+        plugin["status"]["allocatable"][part] = "2"
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    assert plan["waves"]
+    assert "have different priorities" not in notes(plan)
 
 
 # --- GitOps ---------------------------------------------------------------------------------------
