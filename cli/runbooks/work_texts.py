@@ -75,7 +75,8 @@ def start_again_lines(plan: Plan) -> Iterator[str]:
     yield ""
     yield "Workloads of other projects without pods that request devices. No script starts one: whoever has stopped it starts it again"
     yield f"after the last wave, and verify.sh of wave {plan.waves[-1].wave} names those that still have no pods. For one that its controller starts"
-    yield "by itself before that, the notes say between which waves there are no devices:"
+    yield "by itself before that, the notes say between which waves there are no devices. From the wave of its namespace on its next"
+    yield "pods get claims, so it may be started earlier, too, if you leave as many free devices as later waves need for what they evict:"
     yield ""
     for workload in plan.stopped_workloads:
         yield f"- {reference_text(workload.object)}: {workload.text}"

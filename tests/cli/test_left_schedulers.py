@@ -129,6 +129,28 @@ def test_a_wave_says_which_scheduler_has_to_allocate_its_claims(
     ]
 
 
+def test_a_stopped_workload_needs_its_scheduler_to_allocate_claims_too(tmp_path: Path) -> None:
+    """A plan demanded that jobs are stopped, and then had no word of the scheduler that has to place them as claims."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {adoptSchedulers: {volcano: volcano}}\n")
+    container = {"name": "c", "image": "a", "resources": {"limits": {GPU: "1"}}}
+    template = {"spec": {"containers": [container], "schedulerName": "volcano"}}
+    worker = {"groupName": "gpu", "replicas": 1, "template": template}
+    later = api_object(
+        *("RayCluster", "later", "team"),
+        api_version="ray.io/v1",
+        spec={"workerGroupSpecs": [worker], "suspend": True},
+    )
+
+    plan = planned(tmp_path, [*cluster("default-scheduler"), later], "--settings", settings)
+
+    (wave,) = (wave for wave in plan["waves"] if "team" in wave["namespaces"])
+    (note,) = (
+        note for note in wave["notes"] if "RayCluster/team/later" in note and "stays" in note
+    )
+    assert 'stays with scheduler "volcano" by translation.adoptSchedulers' in note
+
+
 def test_the_scheduler_of_shares_is_left_with_these(tmp_path: Path) -> None:
     nodes = [hami_node("hami-0"), hami_node("hami-1")]
     web = workload("web", SHARE, ["hami-0"], schedulerName="hami-scheduler")

@@ -215,7 +215,7 @@ def with_environment(
                 *environment_notes(plan, wave, objects, nodes_by_use, halts, left_nodes=left_nodes),
                 *_quota_notes(wave, blind_objects, vocabularies),
                 *queue_notes(wave, queued, objects),
-                *kept_scheduler_notes(wave, nodes_by_use.kept_schedulers, objects),
+                *kept_scheduler_notes(plan, wave, nodes_by_use.kept_schedulers, objects),
                 *reservation_notes(wave, objects),
                 *kai_webhook_notes(wave, nodes_by_use.changed_by_kai),
                 *(

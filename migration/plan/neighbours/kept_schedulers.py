@@ -6,7 +6,7 @@ from typing import Final
 from findings.text import join_names, quote_text, reference_text
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import KAI_IMAGE, deployed_release
-from migration.plan.model.plan import Wave
+from migration.plan.model.plan import Plan, Wave
 from migration.plan.neighbours.statements import statement_note
 from translation.cluster.component_statements import Component, Topic, statements_about
 from translation.vocabularies.kai import SCHEDULERS as KAI_SCHEDULERS
@@ -17,20 +17,26 @@ _NAMES: Final = 5
 
 
 def kept_scheduler_notes(
-    wave: Wave, schedulers: Mapping[str, str], objects: Iterable[SourceObject]
+    plan: Plan, wave: Wave, schedulers: Mapping[str, str], objects: Iterable[SourceObject]
 ) -> Iterator[str]:
     """Yield a note on each scheduler of others with claims of a wave to allocate, with the facts about it.
 
     Args:
+        plan: The plan with its stopped workloads, whose next pods get claims from the opt-in of their namespaces on.
         wave: The wave with its workloads.
-        schedulers: Workload, as `Kind/namespace/name`, to the scheduler that keeps it.
+        schedulers: Workload, as `Kind/namespace/name`, to the scheduler that keeps it, where it gets claims.
         objects: The cluster's objects, without pods of controllers.
     """
     staying: dict[str, list[str]] = {}
-    for workload in wave.workloads:
-        if workload.is_translated and workload.object in schedulers:
-            own = staying.setdefault(schedulers[workload.object], [])
-            own.append(reference_text(workload.object))
+    stopped = (
+        workload.object
+        for workload in plan.stopped_workloads
+        if workload.object.split("/")[1] in wave.namespaces
+    )
+    translated = (workload.object for workload in wave.workloads if workload.is_translated)
+    for name in (*translated, *stopped):
+        if name in schedulers:
+            staying.setdefault(schedulers[name], []).append(reference_text(name))
     for scheduler, references in sorted(staying.items()):
         verb = "stays" if len(references) == 1 else "stay"
         yield (
