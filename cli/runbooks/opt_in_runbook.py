@@ -51,6 +51,9 @@ def opt_in_lines(plan: Plan, wave: Wave, verify: str) -> Iterator[str]:
         wave: One of its waves.
         verify: The command that asks the cluster, with the flags of the plan's inputs.
     """
+    if wave.kai_namespaces:
+        yield "# KAI starts no share without its webhook, and with it no pod gets a claim."
+        yield command("check_kai", "leaves", *wave.kai_namespaces)
     if wave.namespaces:
         yield "\n# These namespaces are opted in; pods that run stay as they are."
     namespaces = (f"Namespace//{name}" for name in patched_namespaces(wave))
@@ -87,6 +90,9 @@ def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
         words = command("kubectl", "get", "namespaces", selector, "--output=name")
         place = patch_place(plan, wave_step(wave.wave), f"Namespace//{namespace}")
         yield from _stop(words, namespace, place)
+    if wave.kai_namespaces:
+        yield "# Pods with shares of KAI start again only with its webhook, so it takes them before any is created."
+        yield command("check_kai", "takes", *wave.kai_namespaces)
     # Without the label on its template a workload gets pods with device keys, wherever its nodes are.
     templates = list(_templates(wave))
     if templates:

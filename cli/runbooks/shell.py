@@ -111,6 +111,30 @@ stop_for() {
   release_guards
   exit 1
 }
+# Stop until KAI's webhook leaves the namespaces $2 and further, or, as $1 says, takes them again.
+check_kai() {
+  local way="$1" kinds selector chosen namespace left=
+  shift
+  kinds="$(kubectl api-resources --api-group=kai.scheduler --output=name)"
+  case "$kinds" in *configs.kai.scheduler*) ;; *)
+    printf 'there is no Config of KAI, so it is not known whether its webhook %s %s\n' "$way" "$*" >&2
+    return ;;
+  esac
+  selector="$(kubectl get configs.kai.scheduler --output='go-template={{range .items}}{{with .spec.global}}{{range $key, $value := .namespaceLabelSelector}}{{$key}}={{$value}},{{end}}{{end}}{{end}}')"
+  chosen=" $(kubectl get namespaces ${selector:+"--selector=${selector%,}"} --output='jsonpath={.items[*].metadata.name}') "
+  for namespace in "$@"; do
+    case "$way $chosen" in
+      "leaves "*" $namespace "*) left="$left $namespace" ;;
+      "takes "*" $namespace "*) ;;
+      takes*) left="$left $namespace" ;;
+    esac
+  done
+  if [ -z "$left" ]; then return; fi
+  if [ "$way" = leaves ]; then
+    stop_for "KAI's webhook changes pods of$left: set spec.global.namespaceLabelSelector of KAI's Config to a label that all other namespaces of KAI have, and these have not"
+  fi
+  stop_for "KAI's webhook does not change pods of$left, so none with a share would start: give them the label of spec.global.namespaceLabelSelector of KAI's Config again"
+}
 # Stop until a repository has changed what the command before has found to differ, as $1 says; its status was 1 then.
 differs() {
   local status="$?"

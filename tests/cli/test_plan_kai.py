@@ -11,7 +11,7 @@ from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 from testing.documents import api_object, namespace
 from testing.migration import GPU, hami_node, plugin_node, workload
-from testing.plan import checks_before, planned, script
+from testing.plan import checks_before, planned, run_script, script
 
 ADOPTED: Final = """\
 translation:
@@ -226,6 +226,53 @@ def test_shares_that_kais_webhook_leaves_alone_have_no_note(
 
     assert [] == kai_notes(tmp_path, objects)
     assert "namespaceLabelSelector" not in str(plan["waves"])
+
+
+KUBECTL: Final = """
+case "$*" in
+  "api-resources --api-group=kai.scheduler --output=name"*) echo @KINDS@ ;;
+  *"get configs.kai.scheduler "*) printf %s "@SELECTOR@" ;;
+  *"get namespaces --selector=kai=on "*) printf %s "@CHOSEN@" ;;
+  *"get namespaces --output=jsonpath={.items[*].metadata.name}"*) printf %s "other team" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds", "selector", "chosen", "expected"),
+    [
+        ("switch", "configs.kai.scheduler", "", "", "KAI's webhook changes pods of team: set"),
+        ("switch", "configs.kai.scheduler", "kai=on,", "a team b", "changes pods of team: set"),
+        ("switch", "configs.kai.scheduler", "kai=on,", "team-2 a", ""),
+        ("switch", "", "", "", "there is no Config of KAI"),
+        ("rollback", "configs.kai.scheduler", "kai=on,", "a", "does not change pods of team, so"),
+        ("rollback", "configs.kai.scheduler", "kai=on,", "team", ""),
+        ("rollback", "configs.kai.scheduler", "", "", ""),
+    ],
+)
+def test_scripts_stop_until_kais_webhook_leaves_or_takes_a_namespace(
+    tmp_path: Path, name: str, kinds: str, selector: str, chosen: str, expected: str
+) -> None:
+    """Between the drains and the opt-in was no place to change KAI's Config, and the way back asked to leave KAI once more."""
+    plan = planned(tmp_path, changed_cluster(), "--settings", settings(tmp_path))
+    (wave,) = (wave for wave in plan["waves"] if wave["kaiNamespaces"])
+    values = (("@KINDS@", kinds), ("@SELECTOR@", selector), ("@CHOSEN@", chosen))
+    kubectl = KUBECTL
+    for mark, value in values:
+        kubectl = kubectl.replace(mark, value)
+
+    ran = run_script(
+        *(tmp_path, f"wave-{wave['wave']}/{name}.sh", {"kubectl": kubectl}),
+        ("--step", "namespaces"),
+    )
+
+    assert ["team"] == wave["kaiNamespaces"]
+    assert expected in ran.stderr
+    calls = (tmp_path / "calls").read_text().splitlines()
+    is_labelled = any(call.startswith("kubectl patch namespace/team") for call in calls)
+    is_stopped = "then run again" in ran.stderr
+    assert is_stopped is (bool(expected) and bool(kinds))
+    assert is_labelled is not (is_stopped and name == "switch")
 
 
 def test_a_namespace_whose_shares_stay_with_kai_keeps_its_webhook(tmp_path: Path) -> None:

@@ -35,7 +35,11 @@ from migration.plan.facts.repository_patches import (
 from migration.plan.facts.selecting import selecting_notes
 from migration.plan.model.nodes_by_use import NodesByUse
 from migration.plan.model.plan import Plan, Wave, is_name
-from migration.plan.neighbours.kai_shares import kai_webhook_notes, reservation_notes
+from migration.plan.neighbours.kai_shares import (
+    kai_namespaces,
+    kai_webhook_notes,
+    reservation_notes,
+)
 from migration.plan.neighbours.kept_schedulers import kept_scheduler_notes
 from migration.plan.neighbours.kueue import native_queue_notes, queue_notes, queued_workloads
 from migration.plan.neighbours.node_autoscalers import (
@@ -205,6 +209,7 @@ def with_environment(
         msgspec.structs.replace(
             wave,
             former_labels=_former_labels(wave, labels),
+            kai_namespaces=kai_namespaces(wave, nodes_by_use.changed_by_kai),
             notes=(
                 *wave.notes,
                 *(_mapping_notes(plan) if wave.wave == 1 else ()),
@@ -217,7 +222,7 @@ def with_environment(
                 *queue_notes(wave, queued, objects),
                 *kept_scheduler_notes(plan, wave, nodes_by_use.kept_schedulers, objects),
                 *reservation_notes(wave, objects),
-                *kai_webhook_notes(wave, nodes_by_use.changed_by_kai),
+                *kai_webhook_notes(kai_namespaces(wave, nodes_by_use.changed_by_kai)),
                 *(
                     native_queue_notes(plan, queued, objects, nodes_by_use)
                     if wave.wave == 1

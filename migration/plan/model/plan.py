@@ -276,6 +276,7 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             its drains, and no PodDisruptionBudget makes some wait, to the number of these.
         evicted_workloads: Workloads beside `workloads` with pods that its drains evict, and that come again with device
             keys or with claims; no script restarts them, and `verify` waits for them.
+        kai_namespaces: The namespaces that it opts in, and that KAI's webhook has to leave alone right before.
     """
 
     wave: int
@@ -301,6 +302,7 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     partial_namespaces: tuple[PartialNamespace, ...] = ()
     formerly_selective: tuple[str, ...] = ()
     former_labels: Mapping[str, str | None] = {}
+    kai_namespaces: tuple[str, ...] = ()
     free_for_keys: FreeDevicesReport = FreeDevicesReport()
     free_for_claims: FreeDevicesReport = FreeDevicesReport()
     free_by_kind: tuple[FreeOfKind, ...] = ()

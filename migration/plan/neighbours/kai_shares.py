@@ -1,6 +1,6 @@
 """Notes on the pods of KAI that hold shared GPUs, and on its webhook. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from findings.text import count_text, join_names
@@ -39,13 +39,20 @@ def reservation_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[s
         )
 
 
-def kai_webhook_notes(wave: Wave, namespaces: Collection[str]) -> Iterator[str]:
-    """Yield a note on the namespaces that a wave opts in while KAI's webhook changes their pods.
+def kai_namespaces(wave: Wave, namespaces: Collection[str]) -> tuple[str, ...]:
+    """Return the namespaces that a wave opts in while KAI's webhook changes their pods.
 
     Args:
         wave: The wave with its namespaces.
         namespaces: The namespaces of workloads that get claims, with pods that the webhook has changed.
     """
-    own = sorted({*wave.opted_in}.intersection(namespaces))
-    if own:
-        yield f"{KAI_WEBHOOK}: {leave_kai_webhook(own)}"
+    return tuple(sorted({*wave.opted_in}.intersection(namespaces)))
+
+
+def kai_webhook_notes(namespaces: Sequence[str]) -> Iterator[str]:
+    """Yield a note on the namespaces of `kai_namespaces`."""
+    if namespaces:
+        yield (
+            f"{KAI_WEBHOOK}: {leave_kai_webhook(namespaces)}; switch.sh stops for that before it opts in, and rollback.sh, once "
+            "their label is off, until the webhook takes them again"
+        )
