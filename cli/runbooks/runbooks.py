@@ -370,9 +370,15 @@ def _preflight(wave: Wave, last: int, verify: str) -> Iterator[str]:
     yield f'{verify} --wave "$here" --before'
     if wave.nodes:
         yield "# --force: the check before has told of pods without a controller, those that came since the plan was made, too."
+    nodes_of: dict[str, list[str]] = {}
+    for node in wave.nodes:
+        nodes_of.setdefault(node.drain_selector, []).append(node.name)
+    for selector, names in nodes_of.items():
         yield command(
-            *("kubectl", "drain", *(node.name for node in wave.nodes), "--dry-run=server"),
-            *("--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=5m"),
+            *("kubectl", "drain", *names, "--dry-run=server"),
+            *("--ignore-daemonsets", "--delete-emptydir-data", "--force"),
+            *([f"--pod-selector={selector}"] if selector else []),
+            "--timeout=5m",
         )
     yield _print(f"wave {wave.wave} may begin: %q", "$here/switch.sh")
 

@@ -238,8 +238,10 @@ note_guards() {
 }
 has_annotation() {
   local value
-  value="$(command kubectl ${context:+"--context=$context"} get node "$1" \
-    "--output=jsonpath={.metadata.annotations.${2//./\\.}}" </dev/null || true)"
+  # A set -e does not stop a function that is asked as a condition.
+  value="$(command kubectl ${context:+"--context=$context"} get node "$1" --ignore-not-found \
+    "--output=jsonpath={.metadata.annotations.${2//./\\.}}" </dev/null)" ||
+    stop_for "the annotations of $1 cannot be read, so it is not known whether $2 is somebody else's"
   [ "$value" = true ]
 }
 # Note the node $1 if an earlier run has drained it and left it cordoned, and if somebody else has cordoned it; this run has

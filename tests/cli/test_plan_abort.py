@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from testing.migration import daemon_set, plugin_node
-from testing.plan import planned
+from testing.plan import planned, run_script
 
 KEY: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 POOL: Final = {"cloud.google.com/gke-nodepool": "a100"}
@@ -103,6 +103,23 @@ def test_a_switched_node_that_is_still_empty_keeps_it(tmp_path: Path) -> None:
 
     assert 130 == status, text
     assert ["gpu-0"] == script.annotated()
+
+
+def test_an_annotation_that_cannot_be_read_is_not_taken_for_missing(tmp_path: Path) -> None:
+    """A question that failed counted as no, so the end of the script took off what somebody else had set."""
+    objects = [plugin_node(name, 4, **POOL) for name in ("gpu-0", "gpu-1")]
+    planned(tmp_path, [*objects, daemon_set("nvidia-device-plugin")], "--wave-nodes", 2)
+    kubectl = 'case "$*" in "get node gpu-1 "*metadata.annotations*) exit 1 ;; esac'
+
+    ran = run_script(tmp_path, "wave-1/switch.sh", {"kubectl": kubectl})
+
+    assert 1 == ran.returncode
+    assert (
+        f"the annotations of gpu-1 cannot be read, so it is not known whether {KEY}" in ran.stderr
+    )
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert not any(call.startswith("kubectl annotate node gpu-1") for call in calls)
+    assert f"kubectl annotate node gpu-0 {KEY}-" in calls
 
 
 # --- the second run of a script that was stopped -----------------------------------------------------

@@ -111,6 +111,20 @@ def test_a_drain_leaves_the_pods_of_kai_that_hold_a_gpu(tmp_path: Path) -> None:
             assert len(wave["nodes"]) == len(drains)
 
 
+def test_the_dry_run_of_a_drain_leaves_them_too(tmp_path: Path) -> None:
+    """It announced that they are deleted, since it forces the deletion of pods without a controller."""
+    plan = planned(tmp_path, cluster(), "--settings", settings(tmp_path))
+
+    drains = [
+        line
+        for wave in plan["waves"]
+        for line in script(tmp_path, "preflight", wave["wave"]).splitlines()
+        if line.startswith("kubectl drain")
+    ]
+    assert [wave["wave"] for wave in plan["waves"] if wave["nodes"]]
+    assert all(SELECTOR in line and "--dry-run=server" in line for line in drains)
+
+
 def test_drains_of_a_cluster_without_kai_evict_all(tmp_path: Path) -> None:
     plan = planned(tmp_path, cluster()[:-1], "--settings", settings(tmp_path))
 
@@ -251,7 +265,7 @@ esac
     ],
 )
 def test_scripts_stop_until_kais_webhook_leaves_or_takes_a_namespace(
-    tmp_path: Path, name: str, kinds: str, selector: str, chosen: str, expected: str
+    tmp_path: Path, *, name: str, kinds: str, selector: str, chosen: str, expected: str
 ) -> None:
     """Between the drains and the opt-in was no place to change KAI's Config, and the way back asked to leave KAI once more."""
     plan = planned(tmp_path, changed_cluster(), "--settings", settings(tmp_path))
