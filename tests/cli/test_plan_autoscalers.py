@@ -80,6 +80,28 @@ def test_the_pods_that_an_autoscaler_may_add_in_a_wave(
         assert f"devices for {devices} until the wave is done" in note
 
 
+@pytest.mark.parametrize("rule", ["podAntiAffinity", "topologySpreadConstraints", ""])
+def test_the_note_says_that_rules_between_native_pods_are_not_counted(
+    tmp_path: Path, rule: str
+) -> None:
+    """It named a maximum with which pods wait, since each node takes one of them."""
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
+    anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    spread = [{**apart, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]
+    rules: dict[str, dict[str, Any]] = {
+        "podAntiAffinity": {"affinity": anti},
+        "topologySpreadConstraints": {rule: spread},
+    }
+    web = workload("web", GPU, ["gpu-0", "gpu-0"], **rules.get(rule, {}))
+    nodes = [plugin_node(f"gpu-{number}", 8) for number in range(3)]
+
+    notes = scaling_notes(tmp_path, [*nodes, namespace("team"), *web, scaler(17)])
+
+    assert notes
+    for note in notes.values():
+        assert bool(rule) is ("keep them apart are not counted, so fewer of them may" in note)
+
+
 def test_the_bounds_that_a_controller_sets_are_changed_in_its_object(tmp_path: Path) -> None:
     """A person was to set them in the autoscaler, and its controller took that back."""
     owner = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "web"}

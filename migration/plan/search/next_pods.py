@@ -43,6 +43,7 @@ _ADDED: Final = (
     "{} may add {} to {} (maxReplicas {}): while this wave drains its nodes there are devices for {} of them, {} today; set "
     "maxReplicas to {}{} until the wave is done, or further ones wait, or take devices that evicted pods are to get"
 )
+_RULES: Final = "; the rules of its pods that keep them apart are not counted, so fewer of them may find a node: set it lower then"
 _SAME_DEVICES: Final = (
     "{}; each autoscaler is counted by itself, and may be counted with the same devices as {}"
 )
@@ -194,6 +195,7 @@ class AddedPods(NamedTuple):
         pods: The further ones, `_MOST_ADDED` at most.
         today: The number of these that there are free devices for before the first wave.
         taken_back: The sentence on the system that takes a change of the autoscaler back; empty without one.
+        has_rules: Rules between the pods may keep some of them from these devices, and are not counted.
     """
 
     autoscaler: Autoscaler
@@ -202,6 +204,7 @@ class AddedPods(NamedTuple):
     pods: tuple[PlannedPod, ...]
     today: int
     taken_back: str = ""
+    has_rules: bool = False
 
     def text(self, number: int) -> str:
         """Return the note on a wave with devices for fewer of them."""
@@ -216,7 +219,8 @@ class AddedPods(NamedTuple):
         place = f"{self.autoscaler.place}," if self.autoscaler.place else ""
         # No autoscaler has a maximum of none.
         maximum = max(self.running + number, 1)
-        return _ADDED.format(*values, number, today, maximum, place) + self.taken_back
+        rules = _RULES if self.has_rules else ""
+        return f"{_ADDED.format(*values, number, today, maximum, place)}{rules}{self.taken_back}"
 
 
 def find_added_pods(
@@ -252,7 +256,9 @@ def find_added_pods(
             pods = tuple(_copy(entry.pod, index) for index in range(number))
             if today := len(placer.place_more(stage, placement, pods)):
                 back = taken_back.text((autoscaler.reference,), "maxReplicas")
-                added.append(AddedPods(autoscaler, reference, workload.pods, pods, today, back))
+                rules = placer.separation.leaves_out(reference)
+                values = (autoscaler, reference, workload.pods, pods, today, back, rules)
+                added.append(AddedPods(*values))
     return tuple(added)
 
 

@@ -140,12 +140,22 @@ class PodSeparation:
             for template in templates
             if template.is_kept and (spreads := tuple(_spreads(template, selected)))
         }
+        self._not_counted = frozenset(
+            template.name
+            for template in templates
+            if not template.is_kept
+            and (_anti_affinity(template.pod) or any(_spreads(template, selected)))
+        )
         self._stage: Stage | None = None
         self._domains: dict[tuple[str, int], Mapping[str, str]] = {}
 
     def keeps(self, pod: PlannedPod) -> bool:
         """Return True if rules keep a pod from nodes, by the pods there."""
         return pod.key.workload in self._apart or pod.key.workload in self._spreads
+
+    def leaves_out(self, workload: str) -> bool:
+        """Return True if the pods of a workload have rules that do not count here, as native ones have."""
+        return workload in self._not_counted
 
     def rules(self, workload: str) -> tuple[str, ...]:
         """Return the rules for the pods of a workload, in words."""
