@@ -286,7 +286,7 @@ def rivals(*pods: tuple[str, str, int]) -> list[Mapping[str, Any]]:
 def test_the_bridge_is_advised_only_where_it_takes_the_pods(
     tmp_path: Path, version: str, expected: str, other: str
 ) -> None:
-    """It was advised for pods with mapped names, which it refuses, and on versions that it is not built for."""
+    """The note advised it for pods with mapped names, and for every version of Kubernetes."""
     snapshot = api_object("Snapshot", "cluster", api_version=API_VERSION, kubernetesVersion=version)
 
     plan = planned(

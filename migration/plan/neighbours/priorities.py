@@ -93,7 +93,7 @@ class _Rivals(NamedTuple):
 
 
 def _bridge(key: str, plan: Plan, objects: Iterable[SourceObject]) -> str:
-    """Return the words on the bridge, which is of one version of Kubernetes, and takes no pods with mapped names."""
+    """Return the words on the bridge; it has one version of Kubernetes, and takes no pods with mapped names."""
     if parse_version(plan.kubernetes_version) != BRIDGE_VERSION:
         return ""
     is_mapped = key in plan.mapped_classes or any(
