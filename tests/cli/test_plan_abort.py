@@ -106,7 +106,7 @@ def test_a_switched_node_that_is_still_empty_keeps_it(tmp_path: Path) -> None:
 
 
 def test_an_annotation_that_cannot_be_read_is_not_taken_for_missing(tmp_path: Path) -> None:
-    """A question that failed counted as no, so the end of the script took off what somebody else had set."""
+    """A failed question counted as no, so the end of the script took off an annotation of somebody else."""
     objects = [plugin_node(name, 4, **POOL) for name in ("gpu-0", "gpu-1")]
     planned(tmp_path, [*objects, daemon_set("nvidia-device-plugin")], "--wave-nodes", 2)
     kubectl = 'case "$*" in "get node gpu-1 "*metadata.annotations*) exit 1 ;; esac'

@@ -84,7 +84,7 @@ def test_the_pods_that_an_autoscaler_may_add_in_a_wave(
 def test_the_note_says_that_rules_between_native_pods_are_not_counted(
     tmp_path: Path, rule: str
 ) -> None:
-    """It named a maximum with which pods wait, since each node takes one of them."""
+    """Pods waited at the maximum that it named, since each node takes one of them."""
     apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
     anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
     spread = [{**apart, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]
