@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
 
 import msgspec
 
@@ -10,7 +9,6 @@ from admission.native_mappings import MappableNames
 from allocator.cluster.cluster import Cluster
 from allocator.model.feature_gates import Features
 from answers.cluster.devices import list_devices, published_devices
-from answers.manifests.pod_checks import QUEUE_NAME
 from answers.model.cluster_state import build_state
 from answers.model.findings import reference
 from answers.model.kinds import STATE_KINDS
@@ -78,8 +76,9 @@ from migration.assessment.unmoved import (
 )
 from migration.assessment.unready_nodes import unready_notes
 from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
+from migration.cluster.components import present_components
 from migration.cluster.drain_stops import find_drain_stops
-from migration.cluster.evidence import KUEUE_IMAGE, deployed_release, text_map
+from migration.cluster.evidence import text_map
 from migration.cluster.limit_ranges import find_rejected_workloads
 from migration.cluster.node_devices import (
     OFFERING_NONE,
@@ -96,18 +95,10 @@ from migration.legacy.gpu_labels import GPU_LABELS
 from migration.legacy.kept_names import find_names_in_use
 from migration.legacy.remaining import find_remaining
 from rules.context.inventory import Inventory
-from translation.cluster.component_statements import Component
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
 from translation.model.intents import Vocabulary
 from translation.profiles.profile import Profile
 from translation.reading.claim_blind_objects import find_named_keys
-
-_KARPENTER_LABEL: Final = "karpenter.sh/"
-_KUEUE_GROUP: Final = "kueue.x-k8s.io/"
-_DEPLOYMENTS: Final = {
-    "karpenter": Component.KARPENTER,
-    "kueue-controller-manager": Component.KUEUE,
-}
 
 
 def assess(
@@ -467,25 +458,6 @@ def assess_cluster(
     return with_quota_lines(
         *(cluster, original_objects, profiles, options, namespace), quotas=all_quotas
     )
-
-
-def present_components(objects: Sequence[SourceObject]) -> dict[Component, int | None]:
-    """Return the components seen by labels, kinds and Deployments, to their minor release; None for all but Kueue."""
-    present = {Component.KUBERNETES}
-    for source in objects:
-        metadata = source.document.get("metadata")
-        labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
-        names = labels if isinstance(labels, Mapping) else {}
-        if source.kind == "Deployment" and source.name in _DEPLOYMENTS:
-            present.add(_DEPLOYMENTS[source.name])
-        if QUEUE_NAME in names or source.api_version.startswith(_KUEUE_GROUP):
-            present.add(Component.KUEUE)
-        if source.kind == "Node" and any(
-            isinstance(name, str) and name.startswith(_KARPENTER_LABEL) for name in names
-        ):
-            present.add(Component.KARPENTER)
-    release = deployed_release(objects, KUEUE_IMAGE)
-    return {name: release if name is Component.KUEUE else None for name in present}
 
 
 def _readers(
