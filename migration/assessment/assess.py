@@ -1,6 +1,6 @@
 """The assessment of a cluster as a whole."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -33,6 +33,7 @@ from migration.assessment.assumed import (
     without_nodes,
 )
 from migration.assessment.blockers import (
+    Blocker,
     check_limit_ranges,
     check_parts,
     find_blockers,
@@ -78,7 +79,7 @@ from migration.assessment.unready_nodes import unready_notes
 from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
 from migration.cluster.components import present_components
 from migration.cluster.drain_stops import find_drain_stops
-from migration.cluster.evidence import text_map
+from migration.cluster.evidence import mapping_at, text_map
 from migration.cluster.limit_ranges import find_rejected_workloads
 from migration.cluster.node_devices import (
     OFFERING_NONE,
@@ -87,7 +88,9 @@ from migration.cluster.node_devices import (
     nodes_offering_none,
     read_nodes,
     unknown_device_keys,
+    with_renamed,
 )
+from migration.cluster.priorities import KEEP_FREE, find_rivals
 from migration.cluster.workloads import group_workloads
 from migration.conversion.quota_conversion import convert_quotas, with_converted_quotas
 from migration.conversion.replaced_lines import find_replaced_lines, without_replaced_lines
@@ -184,11 +187,15 @@ def _with_surroundings(
     options: TranslationOptions,
     namespace: str,
 ) -> Assessment:
-    """Return an assessment with the components of others, the kept keys, budgets against drains, opt-outs, and unready nodes."""
+    """Return an assessment with the components of others, the kept keys, budgets against drains, opt-outs, unready nodes, and priorities."""
     legacy_nodes = [node.node for node in assessment.nodes if node.legacy]
     nodes = (source.document for source in objects if source.kind == "Node")
     labels = (text_map(node, "metadata", "labels").keys() for node in nodes)
     has_gpu_label = any(not own.isdisjoint(GPU_LABELS) for own in labels)
+    has_priorities = any(
+        source.kind == "PriorityClass" or mapping_at(source.document, "spec").get("priority")
+        for source in objects
+    )
     return msgspec.structs.replace(
         assessment,
         notes=(
@@ -200,6 +207,7 @@ def _with_surroundings(
                 if has_gpu_label
                 else ()
             ),
+            *(_priority_notes(assessment, objects, options) if has_priorities else ()),
         ),
         components=present_components(objects),
         kept=tuple(sorted(options.kept)),
@@ -211,6 +219,19 @@ def _with_surroundings(
             ),
         },
     )
+
+
+def _priority_notes(
+    assessment: Assessment, objects: Sequence[SourceObject], options: TranslationOptions
+) -> Iterator[Blocker]:
+    """Yield the note on pods with devices of a legacy system and with different priorities; none if no pod may evict another."""
+    names = {device.key for node in assessment.nodes for device in node.legacy}
+    keys = with_renamed(tuple(names), options.renamed_keys)
+    pods = (source for source in objects if source.kind == "Pod")
+    if rivals := find_rivals(keys, objects, pods):
+        own = sorted(name for value in rivals.ends for name in rivals.pods[value])
+        message = rivals.statement
+        yield Blocker(code="priorities", message=message, fix=KEEP_FREE, objects=tuple(own))
 
 
 def complete_assessment(

@@ -44,9 +44,14 @@ class Rivals(NamedTuple):
         return max(self.evicting, default=least) - least
 
     @property
+    def ends(self) -> tuple[int, int]:
+        """Return the least priority, and that of the first pod to evict others, where one may today."""
+        return min(self.pods), max(self.evicting)
+
+    @property
     def statement(self) -> str:
         """Return the sentence on these pods, where some may evict others today."""
-        values = min(self.pods), max(self.evicting)
+        values = self.ends
         texts = (f"{value} of {join_names(sorted(self.pods[value]), _NAMES)}" for value in values)
         return _STATEMENT.format(self.key, *texts)
 

@@ -1,5 +1,6 @@
 """`drawbridge plan` and `verify --before`: plugins that nobody sees, autoscalers, and GitOps."""
 
+import json
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -301,6 +302,26 @@ def test_the_bridge_is_advised_only_where_it_takes_the_pods(
     ]
     assert expected in note
     assert other not in note
+
+
+@pytest.mark.parametrize("highest", [9, 0], ids=["different", "equal"])
+def test_an_assessment_notes_priorities_and_is_blocked_by_none(
+    tmp_path: Path, highest: int
+) -> None:
+    """Nothing said before the plan that pods of high priority wait once nodes are switched."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(rivals(("low", GPU, 0), ("high", GPU, highest), ("part", "x/y", 99))))
+
+    result = drawbridge("assess", "--snapshot", file, "-o", "json")
+
+    answer = json.loads(result.stdout)
+    assert (0, []) == (result.exit_code, answer["blockers"])
+    own = [note for note in answer["notes"] if note["code"] == "priorities"]
+    assert bool(highest) is bool(own)
+    for note in own:
+        assert ["Pod/team/high-0", "Pod/team/low-0"] == note["objects"]
+        assert "from 0 of Pod/team/low-0 to 9 of Pod/team/high-0" in note["message"]
+        assert note["fix"].startswith("keep as many free as pods of high priority may need")
 
 
 def test_only_pods_that_compete_for_devices_are_compared_by_priority(tmp_path: Path) -> None:
