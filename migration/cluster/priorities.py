@@ -45,12 +45,12 @@ class Rivals(NamedTuple):
 
     @property
     def ends(self) -> tuple[int, int]:
-        """Return the least priority, and that of the first pod to evict others, where one may today."""
+        """Return the least priority, and the highest of a pod that may evict others; there has to be one."""
         return min(self.pods), max(self.evicting)
 
     @property
     def statement(self) -> str:
-        """Return the sentence on these pods, where some may evict others today."""
+        """Return the sentence on these pods, if some may evict others today."""
         values = self.ends
         texts = (f"{value} of {join_names(sorted(self.pods[value]), _NAMES)}" for value in values)
         return _STATEMENT.format(self.key, *texts)
@@ -59,7 +59,7 @@ class Rivals(NamedTuple):
 def find_rivals(
     keys: Collection[str], objects: Iterable[SourceObject], pods: Iterable[SourceObject]
 ) -> Rivals | None:
-    """Return the pods of the resource name with the widest range of priorities; None where no pod may evict another.
+    """Return the pods of the resource name with the widest range of priorities; None if no pod may evict another.
 
     Pods of one resource name compete.
 
