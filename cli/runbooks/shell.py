@@ -120,6 +120,7 @@ check_kai() {
     printf 'there is no Config of KAI, so it is not known whether its webhook %s %s\n' "$way" "$*" >&2
     return ;;
   esac
+  # shellcheck disable=SC2016
   selector="$(kubectl get configs.kai.scheduler --output='go-template={{range .items}}{{with .spec.global}}{{range $key, $value := .namespaceLabelSelector}}{{$key}}={{$value}},{{end}}{{end}}{{end}}')"
   chosen=" $(kubectl get namespaces ${selector:+"--selector=${selector%,}"} --output='jsonpath={.items[*].metadata.name}') "
   for namespace in "$@"; do
