@@ -242,6 +242,26 @@ def test_shares_that_kais_webhook_leaves_alone_have_no_note(
     assert "namespaceLabelSelector" not in str(plan["waves"])
 
 
+def test_shares_that_stay_keep_kais_webhook_where_others_of_their_namespace_move(
+    tmp_path: Path,
+) -> None:
+    """A wave of pods with whole GPUs had a stop for it, and the shares that are held would not have started again."""
+    whole = workload("whole", {GPU: "1"}, ["gpu-1"], schedulerName="kai-scheduler")
+    objects = [entry for entry in changed_cluster(*whole) if entry["metadata"]["name"] != "hami-0"]
+
+    plan = planned(tmp_path, objects, "--settings", settings(tmp_path, SHARED))
+
+    moved = {
+        name
+        for wave in plan["waves"]
+        for part in wave["partialNamespaces"]
+        for name in part["workloads"]
+    }
+    assert {"Deployment/team/whole"} == moved
+    assert [] == [name for wave in plan["waves"] for name in wave["kaiNamespaces"]]
+    assert "namespaceLabelSelector" not in str(plan["waves"])
+
+
 KUBECTL: Final = """
 case "$*" in
   "api-resources --api-group=kai.scheduler --output=name"*) echo @KINDS@ ;;

@@ -14,7 +14,7 @@ class NodesByUse(NamedTuple):
         hami: The nodes of HAMi.
         kept_schedulers: The workloads that get claims and stay with a scheduler of others, as
             `Kind/namespace/name`, to this.
-        changed_by_kai: The namespaces of workloads that get claims, and with pods that KAI's webhook has changed.
+        changed_by_kai: The workloads, as `Kind/namespace/name`, that get claims, and with pods that KAI's webhook has changed.
     """
 
     native: frozenset[str] = frozenset()

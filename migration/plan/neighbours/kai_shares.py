@@ -39,14 +39,21 @@ def reservation_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[s
         )
 
 
-def kai_namespaces(wave: Wave, namespaces: Collection[str]) -> tuple[str, ...]:
-    """Return the namespaces that a wave opts in while KAI's webhook changes their pods.
+def kai_namespaces(wave: Wave, changed: Collection[str]) -> tuple[str, ...]:
+    """Return the namespaces of shares that a wave gives claims while KAI's webhook changes their pods.
+
+    In a namespace that moves in parts shares of later ones keep their keys, and KAI starts them with its webhook alone.
 
     Args:
         wave: The wave with its namespaces.
-        namespaces: The namespaces of workloads that get claims, with pods that the webhook has changed.
+        changed: The workloads, as `Kind/namespace/name`, that get claims, and with pods that the webhook has changed.
     """
-    return tuple(sorted({*wave.opted_in}.intersection(namespaces)))
+    namespaces = {
+        name.split("/")[1]
+        for name in changed
+        if name.split("/")[1] in wave.namespaces or name in wave.labelled_workloads
+    }
+    return tuple(sorted(namespaces))
 
 
 def kai_webhook_notes(namespaces: Sequence[str]) -> Iterator[str]:

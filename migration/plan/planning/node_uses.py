@@ -39,7 +39,7 @@ def nodes_by_use(
         hami=frozenset(entry.node for entry in cluster.nodes if entry.source is Source.HAMI),
         kept_schedulers=_kept_schedulers(cluster),
         changed_by_kai=frozenset(
-            key.namespace for key in find_changed_by_kai(objects, cluster.workloads)
+            key.reference for key in find_changed_by_kai(objects, cluster.workloads)
         ),
     )
 
