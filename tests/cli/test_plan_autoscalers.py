@@ -102,6 +102,24 @@ def test_the_note_says_that_rules_between_native_pods_are_not_counted(
         assert bool(rule) is ("keep them apart are not counted, so fewer of them may" in note)
 
 
+def test_the_note_says_that_no_wave_brings_the_devices_back(tmp_path: Path) -> None:
+    """It was "until the wave is done", and pods waited for ever once the maximum was set back."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {native: translate}\n")
+    other = namespace("other")
+    other["metadata"]["labels"] = {"drawbridge.internal/translate": "false"}
+    staying = [other, *workload("stay", GPU, ["gpu-2"], namespace="other")]
+
+    options = ("--wave-nodes", 1, "--keep-free", 0, "--spare-nodes", 0, "--settings", settings)
+    plan = planned(tmp_path, cluster(scaler(24), *staying), *options)
+
+    notes = [note for wave in plan["waves"] for note in wave["notes"] if note.startswith(SCALER)]
+    assert notes
+    assert all(
+        "until nodes of another plan have more, or further ones wait" in note for note in notes
+    )
+
+
 def test_the_bounds_that_a_controller_sets_are_changed_in_its_object(tmp_path: Path) -> None:
     """A person was to set them in the autoscaler, and its controller took that back."""
     owner = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "web"}

@@ -41,7 +41,7 @@ _SINGLE: Final = "; with a single replica ({}), no pod runs then until the new o
 
 _ADDED: Final = (
     "{} may add {} to {} (maxReplicas {}): while this wave drains its nodes there are devices for {} of them, {} today; set "
-    "maxReplicas to {}{} until the wave is done, or further ones wait, or take devices that evicted pods are to get"
+    "maxReplicas to {}{} until {}, or further ones wait, or take devices that evicted pods are to get"
 )
 _RULES: Final = "; the rules of its pods that keep them apart are not counted, so fewer of them may find a node: set it lower then"
 _SAME_DEVICES: Final = (
@@ -206,8 +206,8 @@ class AddedPods(NamedTuple):
     taken_back: str = ""
     has_rules: bool = False
 
-    def text(self, number: int) -> str:
-        """Return the note on a wave with devices for fewer of them."""
+    def text(self, number: int, end: str) -> str:
+        """Return the note on a wave with devices for fewer of them, until an end."""
         more = self.autoscaler.most - self.running
         today = (
             f"{self.today} or more"
@@ -220,7 +220,9 @@ class AddedPods(NamedTuple):
         # No autoscaler has a maximum of none.
         maximum = max(self.running + number, 1)
         rules = _RULES if self.has_rules else ""
-        return f"{_ADDED.format(*values, number, today, maximum, place)}{rules}{self.taken_back}"
+        return (
+            f"{_ADDED.format(*values, number, today, maximum, place, end)}{rules}{self.taken_back}"
+        )
 
 
 def find_added_pods(
@@ -262,27 +264,56 @@ def find_added_pods(
     return tuple(added)
 
 
-def added_pod_notes(
-    placer: Placer, entries: Iterable[AddedPods], stage: Stage, placement: Placement
-) -> Iterator[str]:
-    """Yield the notes of a wave on the autoscalers that find fewer devices while its nodes are drained than today.
+class AddedPodNotes:
+    """The notes of waves on the autoscalers that find fewer devices than today, while nodes are drained and later."""
 
-    Args:
-        placer: Places the pods.
-        entries: The pods that autoscalers may add.
-        stage: The stage while the nodes are drained.
-        placement: The places of the pods then.
-    """
-    fewer = [
-        (entry, number)
-        for entry in entries
-        if (number := len(placer.place_more(stage, placement, entry.pods))) < entry.today
-    ]
-    names = list(dict.fromkeys(entry.autoscaler.reference for entry, _ in fewer))
-    for entry, number in fewer:
-        others = [name for name in names if name != entry.autoscaler.reference]
-        text = entry.text(number)
-        yield _SAME_DEVICES.format(text, join_names(others)) if others else text
+    def __init__(
+        self,
+        placer: Placer,
+        entries: Sequence[AddedPods],
+        moments: Sequence[tuple[Stage, Placement]],
+    ) -> None:
+        """Prepare the notes.
+
+        Args:
+            placer: Places the pods.
+            entries: The pods that autoscalers may add.
+            moments: The stage and the places of the pods after each wave.
+        """
+        self._placer = placer
+        self._entries = entries
+        self._moments = moments
+        self._numbers: dict[tuple[str, int], int] = {}
+
+    def of_wave(self, wave: int, stage: Stage, placement: Placement) -> Iterator[str]:
+        """Yield the notes of a wave.
+
+        Args:
+            wave: Its number.
+            stage: The stage while its nodes are drained.
+            placement: The places of the pods then.
+        """
+        fewer = [
+            (entry, number)
+            for entry in self._entries
+            if (number := len(self._placer.place_more(stage, placement, entry.pods))) < entry.today
+        ]
+        names = list(dict.fromkeys(entry.autoscaler.reference for entry, _ in fewer))
+        for entry, number in fewer:
+            others = [name for name in names if name != entry.autoscaler.reference]
+            text = entry.text(number, self._end(entry, wave))
+            yield _SAME_DEVICES.format(text, join_names(others)) if others else text
+
+    def _end(self, entry: AddedPods, wave: int) -> str:
+        """Return the time at which there are devices for as many pods as today again, in words."""
+        for later in range(wave, len(self._moments) + 1):
+            key = entry.autoscaler.reference, later
+            if key not in self._numbers:
+                stage, placement = self._moments[later - 1]
+                self._numbers[key] = len(self._placer.place_more(stage, placement, entry.pods))
+            if self._numbers[key] >= entry.today:
+                return "the wave is done" if later == wave else f"wave {later} is done"
+        return "nodes of another plan have more"
 
 
 def _has_one_replica(workload: AssessedWorkload) -> bool:

@@ -24,7 +24,7 @@ from migration.plan.model.plan import (
 from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Attempt, Moment, Obstacle, stage_after
-from migration.plan.search.next_pods import AddedPods, NextPod, added_pod_notes, next_pod_notes
+from migration.plan.search.next_pods import AddedPodNotes, AddedPods, NextPod, next_pod_notes
 from migration.plan.search.searched import SearchedWaves
 from migration.plan.search.usable_nodes import NO_USER
 from migration.plan.stage.other_pods import PodName
@@ -106,6 +106,7 @@ class WaveReports:
         moments = [(moment.stage_with(attempt), attempt.after) for moment, attempt in attempts]
         taken_back = next((moment.taken_back for moment, _ in attempts), TakenBack())
         next_notes = next_pod_notes(self._placer, next_pods, taken_back, moments)
+        added_notes = AddedPodNotes(self._placer, added_pods, moments)
         # The first wave names the DaemonSets that were opted in before it.
         former = frozenset[str]()
         for number, (moment, attempt) in enumerate(attempts, start=1):
@@ -115,21 +116,11 @@ class WaveReports:
             others = {name: own for name, own in waiting.items() if name not in former}
             notes = (
                 *next_notes[number - 1],
-                *self._added_notes(moment, attempt, added_pods),
+                *_added_notes(number, moment, attempt, added_notes),
                 *_waiting_notes(others, switched),
             )
             yield self._wave(number, moment, attempt, waiting, notes)
             former = frozenset(waiting)
-
-    def _added_notes(
-        self, moment: Moment, attempt: Attempt, added_pods: Sequence[AddedPods]
-    ) -> Iterator[str]:
-        """Yield the notes of a wave on pods that autoscalers may add while its nodes are drained."""
-        names = frozenset(entry.node.name for entry in attempt.nodes)
-        if names:
-            stage = msgspec.structs.replace(moment.stage, draining=names, waits=True)
-            drained = attempt.drained(moment.placement)
-            yield from added_pod_notes(self._placer, added_pods, stage, drained)
 
     def _wave(
         self,
@@ -294,6 +285,16 @@ def unplaced_pods(placer: Placer, before: Placement, during: Placement) -> tuple
     return tuple(
         f"Pod/{name.namespace}/{name.name}" for name in sorted(evicted) if not evicted[name]
     )
+
+
+def _added_notes(
+    wave: int, moment: Moment, attempt: Attempt, notes: AddedPodNotes
+) -> Iterator[str]:
+    """Yield the notes of a wave on pods that autoscalers may add while its nodes are drained."""
+    names = frozenset(entry.node.name for entry in attempt.nodes)
+    if names:
+        stage = msgspec.structs.replace(moment.stage, draining=names, waits=True)
+        yield from notes.of_wave(wave, stage, attempt.drained(moment.placement))
 
 
 def _waiting_notes(
