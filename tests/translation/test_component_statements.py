@@ -55,6 +55,24 @@ def test_the_cluster_autoscaler_sees_claims_from_1_35_on() -> None:
     assert "only with --enable-dynamic-resource-allocation" in texts["1.34"]
 
 
+def test_volcano_allocates_claims_by_default_from_1_15_on() -> None:
+    """A page sent readers to the table for Volcano and claims, and the table had names alone."""
+    key = "predicate.DynamicResourceAllocationEnable"
+    of_release = {
+        minor: [
+            entry.text
+            for entry in statements_about(Component.VOLCANO, Topic.SEES_CLAIMS)
+            if entry.holds_for(minor)
+        ]
+        for minor in (14, 15, 16)
+    }
+
+    assert all(len(texts) == 1 and key in texts[0] for texts in of_release.values())
+    assert of_release[14][0].startswith("allocates no claim by default")
+    assert of_release[15][0].startswith("allocates claims, unless")
+    assert of_release[15] == of_release[16]
+
+
 @pytest.mark.parametrize(
     ("versions", "minor", "holds"),
     [

@@ -225,6 +225,12 @@ _KAI: Final = (
          "", Evidence.DOCUMENT),
 )  # fmt: skip
 _VOLCANO: Final = (
+    _Row(Topic.SEES_CLAIMS, "1.15 and later", "allocates claims, unless predicate.DynamicResourceAllocationEnable is false among the "
+         "arguments of its plugin predicates", "volcano-sh/volcano release note of v1.15.0 (2026-06-01)", "", Evidence.DOCUMENT),
+    _Row(Topic.SEES_CLAIMS, "1.14 and earlier", "allocates no claim by default; a release with the argument "
+         "predicate.DynamicResourceAllocationEnable of its plugin predicates does once that is true",
+         "volcano-sh/volcano pkg/scheduler/plugins/predicates/predicates.go, enablePredicate (commit 03972517); release note of "
+         "v1.15.0 (2026-06-01), which turned it on"),
     _Row(Topic.EXTENDED_RESOURCES, "1.15", "gives a pod with an extended resource only a node that offers it, whatever a DeviceClass maps, so "
          "it needs a node with a device plugin",
          "volcano-sh/volcano v1.15.1, pkg/scheduler/actions/allocate/allocate.go, predicate"),
