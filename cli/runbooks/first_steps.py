@@ -11,6 +11,7 @@ from cli.runbooks.daemon_set_runbook import changed_plugins
 from cli.runbooks.driver_runbook import release_texts
 from cli.runbooks.markdown import inert
 from cli.runbooks.opt_in_runbook import prepared_objects
+from cli.runbooks.work_texts import losing_by_claims
 from findings.text import count_text, join_names, reference_text
 from kube.api.workloads import DAEMON_SET
 from migration.legacy.plugin_vendors import NVIDIA
@@ -69,10 +70,8 @@ def _readings(plan: Plan) -> Iterator[str]:
         yield f"Do what the notes of wave 1 ask for ({count_text(len(notes), 'note')}, the first below). Those of later waves are for the time before these."
     pods = {work.pod for wave in plan.waves for work in (*wave.work, *wave.deleted_by_hand)}
     workloads = {
-        workload.object
-        for wave in plan.waves
-        for workload in wave.workloads
-        if workload.losses or workload.claim_losses
+        *(it.object for wave in plan.waves for it in wave.workloads if it.losses),
+        *(reference for _, reference, _ in losing_by_claims(plan)),
     }
     losing = [
         count_text(len(names), noun)

@@ -7,14 +7,31 @@ from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import Plan, Wave
 
 
+def losing_by_claims(plan: Plan) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+    """Yield the workloads with losses by claims: the wave, the name as `Kind/namespace/name`, and the losses.
+
+    Those of other projects without pods are with the wave that opts in their namespace, or with the last one where waves opt in
+    a part of it.
+    """
+    wave_of = {
+        entry.namespace: len(plan.waves) for wave in plan.waves for entry in wave.partial_namespaces
+    }
+    wave_of.update({name: wave.wave for wave in plan.waves for name in wave.namespaces})
+    for wave in plan.waves:
+        for workload in wave.workloads:
+            if workload.claim_losses:
+                yield wave.wave, workload.object, tuple(workload.claim_losses)
+        for stopped in plan.stopped_workloads:
+            if stopped.claim_losses and wave_of.get(stopped.object.split("/")[1]) == wave.wave:
+                yield wave.wave, stopped.object, stopped.claim_losses
+
+
 def loss_lines(plan: Plan) -> Iterator[str]:
     """Yield the workloads and the pods that lose something, wave by wave, all of them."""
     waves_of = [(wave.wave, workload) for wave in plan.waves for workload in wave.workloads]
     lossy: dict[tuple[int, tuple[str, ...]], list[str]] = {}
-    for number, workload in waves_of:
-        if workload.claim_losses:
-            names = lossy.setdefault((number, tuple(workload.claim_losses)), [])
-            names.append(reference_text(workload.object))
+    for number, reference, losses in losing_by_claims(plan):
+        lossy.setdefault((number, losses), []).append(reference_text(reference))
     losing = [entry for entry in waves_of if entry[1].losses]
     if lossy:
         yield ""

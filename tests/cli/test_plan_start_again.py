@@ -288,3 +288,21 @@ async def test_only_the_check_of_the_last_wave_lists_kinds_of_other_projects(
 
     assert is_read == ("ray.io" in groups)
     assert "apps" in groups
+
+
+def test_one_that_leaves_its_scheduler_is_among_all_that_do(tmp_path: Path) -> None:
+    """A note of its wave named it, and the list of all in README.md lacked it."""
+    container = {"name": "c", "image": "a", "resources": {"limits": dict(WHOLE)}}
+    own = ray_cluster(suspend=True)
+    own["spec"]["workerGroupSpecs"][0]["template"] = {
+        "spec": {"schedulerName": "kai-scheduler", "containers": [container]}
+    }
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1"), namespace("team"), namespace("ml")]
+    plan = planned(tmp_path, [*nodes, *workload("web", WHOLE, ["gpu-0"]), own])
+    (number,) = (wave["wave"] for wave in plan["waves"] if "ml" in wave["namespaces"])
+    lines = (tmp_path / "plan" / "README.md").read_text().splitlines()
+
+    (entry,) = plan["stoppedWorkloads"]
+    assert entry["claimLosses"][0].startswith('leaves scheduler "kai-scheduler"')
+    start = f'- from wave {number} on: {LATER}: leaves scheduler "kai-scheduler"'
+    assert 1 == sum(line.startswith(start) for line in lines)

@@ -9,6 +9,7 @@ from kube.names import TRANSLATE_LABEL
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.owners import controller
 from migration.cluster.workloads import Workload
+from migration.plan.facts.claim_losses import claim_losses
 from migration.plan.facts.rollouts import (
     is_started_by_others,
     starts_on_schedule,
@@ -59,6 +60,7 @@ def find_stopped_workloads(
             reason=_reason(workload),
             fix=_fix(workload, _start(groups[workload.key.reference], len(waves)), whole, partial),
             outcome=workload.outcome.value,
+            claim_losses=tuple(claim_losses(workload)),
         )
         for workload in (stopped if waves else ())
     )

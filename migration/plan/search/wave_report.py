@@ -7,11 +7,11 @@ from typing import Final
 
 import msgspec
 
-from findings.finding import Code
 from findings.text import join_names, quote_text, reference_text
 from kube.names import TRANSLATE_LABEL
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.cluster.device_pods import LEFT_SCHEDULER_FIX, left_scheduler_loss
+from migration.cluster.device_pods import LEFT_SCHEDULER_FIX
+from migration.plan.facts.claim_losses import claim_losses
 from migration.plan.facts.taken_back import TakenBack
 from migration.plan.model.parts import AwaitedNodes, Part
 from migration.plan.model.plan import (
@@ -247,20 +247,8 @@ class WaveReports:
                     outcome=workload.outcome.value,
                     labelled=is_labelled,
                     waiting=waiting.get(reference, ()),
-                    claim_losses=tuple(_claim_losses(workload)),
+                    claim_losses=tuple(claim_losses(workload)),
                 )
-
-
-def _claim_losses(workload: AssessedWorkload) -> Iterator[str]:
-    """Yield the losses of a workload's pods by their claims, and by the scheduler that they leave for these."""
-    yield from map(left_scheduler_loss, workload.left_schedulers)
-    if workload.outcome is Outcome.LOSSY:
-        yield from dict.fromkeys(
-            f"{finding.message} [{finding.code}]"
-            for finding in workload.findings
-            # That they leave their scheduler is said of it already.
-            if not (workload.left_schedulers and finding.code is Code.FOREIGN_SCHEDULER)
-        )
 
 
 def _partial_namespaces(
