@@ -27,6 +27,9 @@ _STAY_UP: Final = (
     f'{TRANSLATE_LABEL}: "false" there, and plan again: its nodes stay as they are, with those that its pods may need, and '
     "others move; once switched nodes have devices for it, take the label off, so that its next pods get claims; or "
 )
+_OF_VOLCANO: Final = (
+    "its pods belong to a Job of Volcano, whose pod template is read only while it has no pods"
+)
 _VOLCANO: Final = "batch.volcano.sh/"
 _IN_NAMESPACE: Final = ", and label its namespace first if no wave opts it in"
 
@@ -50,7 +53,11 @@ def unread_template(
     stop = stop if is_native else f"{stop}{_IN_NAMESPACE}"
     is_waited_for = is_native and workload.runs_to_completion
     if kind not in CREATED_AGAIN and not is_waited_for:
-        text = f"its pods belong to a {kind}, whose pod template is not read here"
+        text = (
+            _OF_VOLCANO
+            if _is_of_volcano(workload)
+            else f"its pods belong to a {kind}, whose pod template is not read here"
+        )
     elif len({request_shape(source) for source in workload.pods}) > 1:
         text = f"the pods of this {kind} request different devices, CPU, memory or nodes"
     elif not is_native:

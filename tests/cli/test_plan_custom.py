@@ -307,6 +307,16 @@ def test_a_job_of_volcano_is_stopped_by_its_own_command(tmp_path: Path) -> None:
     assert "scale it to nothing" not in str(plan["held"])
 
 
+def test_the_template_of_a_job_of_volcano_is_read_once_it_is_stopped(tmp_path: Path) -> None:
+    """Its template was not read, said the reason, while the plan after the stop read it."""
+    nodes = [hami_node("hami-0"), hami_node("hami-1"), namespace("team")]
+
+    plan = planned(tmp_path, [*nodes, *pods_of("Job", "a", SHARE, ["hami-0"])])
+
+    reason = held_objects(plan)["Node//hami-0"]
+    assert "a Job of Volcano, whose pod template is read only while it has no pods" in reason
+
+
 def test_the_fix_of_a_namespace_is_about_each_of_its_workloads(tmp_path: Path) -> None:
     """It was that of the first one, so that another had none."""
     nodes = [hami_node("hami-0"), hami_node("hami-1"), namespace("team")]
