@@ -117,6 +117,8 @@ def test_one_of_two_pods_needs_another_replica_and_no_budget(tmp_path: Path) -> 
     assert {"Deployment/team/web": 1} == wave["halvedWorkloads"]
     assert note.startswith("its drains evict one of two pods of Deployment/team/web: the other one")
     assert "add a replica first" in note
+    # Another note says to scale placeholders down.
+    assert "where one is too few, and pods are there for more than to be evicted, add" in note
     assert "create one" not in note
 
 

@@ -215,7 +215,8 @@ def _halved_notes(
     if single:
         yield (
             f"its drains evict one of two pods of {_names(single)}: the other one has all the load until a new one is ready; "
-            "where one is too few, add a replica first, since a PodDisruptionBudget that lets one go changes nothing"
+            "where one is too few, and pods are there for more than to be evicted, add a replica first, since a PodDisruptionBudget that "
+            "lets one go changes nothing"
         )
     texts = {
         reference: f"{pods} of {totals[reference]} of {reference}"
