@@ -686,6 +686,7 @@ def test_the_text_says_what_to_do_next_and_names_equal_readers_once(tmp_path: Pa
     assert "ResourceQuota/team-4/gpus and 2 more count nvidia.com/gpu, nvidia.com/gpumem" in text
     assert "2 quotas to convert: ResourceQuota/team-0/gpus, ResourceQuota/team/gpus" in text
     assert "`drawbridge quota convert` prints" in text
+    assert "the runbooks of `drawbridge plan` apply those that its waves need" in text
     assert "translation.quota: warn admits the pods, and gives this limit up" in text
     assert "next remove what blocks, and assess a new snapshot" in text
     assert "next drawbridge plan -o FOLDER, with the same" in free

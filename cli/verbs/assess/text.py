@@ -31,7 +31,7 @@ _MEANINGS: Final = {
 
 
 QUOTAS_STEP: Final = (
-    "`drawbridge quota convert` prints them, the runbooks of `drawbridge plan` apply them, and the "
+    "`drawbridge quota convert` prints them, the runbooks of `drawbridge plan` apply those that its waves need, and the "
     "outcomes are as if they were applied (--quotas as-they-are: as they are)"
 )
 _NEXT: Final = "drawbridge plan -o FOLDER, with the same --snapshot or --live"
