@@ -305,7 +305,7 @@ class AddedPodNotes:
             yield _SAME_DEVICES.format(text, join_names(others)) if others else text
 
     def _end(self, entry: AddedPods, wave: int) -> str:
-        """Return the time at which there are devices for as many pods as today again, in words."""
+        """Return the end of the shortage, in words: as many pods as today have devices again."""
         for later in range(wave, len(self._moments) + 1):
             key = entry.autoscaler.reference, later
             if key not in self._numbers:
