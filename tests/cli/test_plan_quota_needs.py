@@ -635,7 +635,10 @@ def test_early_pods_of_a_workload_with_others_to_evict_stop_the_preparation(
     tmp_path: Path,
 ) -> None:
     """Those on a node with a device plugin kept the script from stopping."""
-    others = [namespace("serving"), *workload("llm", WHOLE, ["gpu-0"], namespace="serving")]
+    llm = workload("llm", WHOLE, ["gpu-0", "gpu-0"], namespace="serving")
+    # It leaves no device of the held node for llm, and the switched one has a single one, so gpu-0 stays.
+    full = workload("full", {"nvidia.com/gpu": "3"}, ["gpu-1"], namespace="serving")
+    others = [namespace("serving"), *llm, *full]
     objects = [*nodes(), *others, *early_namespace({KEY: "1", NVIDIA: "2"})]
     _, pod = copy.deepcopy(stateful_set("early", WHOLE, ["gpu-1"]))
     pod["metadata"]["name"] = "early-1"
