@@ -660,3 +660,32 @@ def test_a_node_out_of_service_has_no_wave(
 
     assert ["gpu-1", "gpu-2"] == sorted(name for names, _ in waves(plan) for name in names)
     assert reason in held_objects(plan)["Node//gpu-0"]
+
+
+def test_pods_that_no_node_serves_do_not_move_by_themselves(tmp_path: Path) -> None:
+    """A Deployment in wait for other nodes got claims of a driver that no wave brings, and would have waited for ever."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {native: translate}\n")
+    container = {"name": "c", "image": "a", "resources": {"limits": {GPU: "1"}}}
+    spec = {"containers": [container], "restartPolicy": "Never", "nodeSelector": {"pool": "a"}}
+    jobs = {"spec": {"template": {"spec": spec}}}
+    night = api_object(
+        *("CronJob", "night", "team"),
+        api_version="batch/v1",
+        spec={"schedule": "0 3 * * *", "jobTemplate": jobs},
+    )
+    waiting, pod = workload("waiting", SHARE, ["gpu-0"], nodeSelector={"pool": "none"})
+    del pod["spec"]["nodeName"]
+    left_alone = namespace("other")
+    left_alone["metadata"]["labels"] = {"drawbridge.internal/translate": "false"}
+    stay = workload("stay", {GPU: "1"}, ["gpu-1"], namespace="other")
+    web = workload("web", {GPU: "1"}, ["gpu-0"], namespace="web")
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1", pool="a"), plugin_node("gpu-2")]
+    objects = [*nodes, *map(namespace, ("team", "web")), left_alone, *stay, *web]
+
+    options = ("--settings", settings, "--spare-nodes", 0, "--keep-free", 0)
+    plan = planned(tmp_path, [*objects, night, waiting, pod], *options)
+
+    assert ["web"] == [name for wave in plan["waves"] for name in wave["namespaces"]]
+    assert [] == [part for wave in plan["waves"] for part in wave["partialNamespaces"]]
+    assert "Namespace//team" in held_objects(plan)

@@ -106,8 +106,7 @@ class Planner:
         self._divisible, self._partial = divisible, partial
         self._awaited, self._starting = awaited, frozenset(starting)
         self._bound, self._taken_back = bound_pods, taken_back
-        self._cluster = cluster
-        self._workloads = cluster.workloads
+        self._cluster, self._workloads = cluster, cluster.workloads
         self._placer, self._policy = placer, policy
         self._policies = policies_in_order(policy) if policy.notes_loss else (policy,)
         self._losses = NodeLosses.none(placer)
@@ -143,6 +142,7 @@ class Planner:
         stage = self._labelled(start, (entry.node for entry in candidates))
         self._usable = UsableNodes(self._cluster, self._placer, stage.labels)
         self._serving = self._usable.claim_nodes(self._workloads)
+        self._divisible = frozenset(filter(self._serving.get, self._divisible))
         unmovable = {entry.workload.key.reference: entry for entry in self.unmovable(stage)}
         self._unmovable = frozenset(unmovable)
         nodes_of = {
