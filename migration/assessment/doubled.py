@@ -7,7 +7,7 @@ Sources: koordinator v1.6 apis/scheduling/v1alpha1 Device (DeviceTopology, Virtu
 pkg/inventory/db.go, which publishes the attribute that k8s.io/dynamic-resource-allocation/deviceattribute names.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -28,7 +28,7 @@ DOUBLED: Final = (
     "a legacy system (a device plugin or Koordinator) and a DRA driver both hand out the devices there, so two pods may "
     "get the same one"
 )
-DOUBLED_FIX: Final = (
+_FIX: Final = (
     "cordon it now; set the label back that keeps one of both from it, such as nvidia.com/gpu.deploy.device-plugin=false "
     "(the GPU Operator may have set it to true: its issue 2288), or that of the driver; let a driver of NICs that Koordinator "
     "hands out, such as dra.net, run on switched nodes only, which have the label drawbridge.internal/dra-driver; where "
@@ -70,7 +70,7 @@ def doubled_reasons(
     in_claims = _drivers_in_claims(state) if any(entry.nic_drivers for entry in doubled) else {}
     reasons: dict[str, DoubledReason] = {}
     for entry in doubled:
-        reasons[entry.node] = DoubledReason(DOUBLED, DOUBLED_FIX)
+        reasons[entry.node] = DoubledReason(DOUBLED, _FIX)
         if drivers := join_names(entry.nic_drivers):
             used = in_claims.get(entry.node, set()).intersection(entry.nic_drivers)
             first = _NICS_IN_CLAIMS.format(join_names(sorted(used))) if used else ""
@@ -117,15 +117,17 @@ class DoubledNodes(NamedTuple):
         in_use: Those that new pods with devices may come to.
         cordoned: The others, which are cordoned.
         tolerating: Cordoned ones of the first to the pods with devices that tolerate it, as `namespace/name`.
+        reasons: All of both to the reason of each.
     """
 
     in_use: tuple[str, ...] = ()
     cordoned: tuple[str, ...] = ()
     tolerating: Mapping[str, tuple[str, ...]] = {}
+    reasons: Mapping[str, DoubledReason] = {}
 
 
 def find_doubled(
-    devices: Iterable[NodeDevices], state: ClusterState, vocabularies: Mapping[str, Vocabulary]
+    devices: Collection[NodeDevices], state: ClusterState, vocabularies: Mapping[str, Vocabulary]
 ) -> DoubledNodes:
     """Return the nodes of a device plugin and a DRA driver that both hand out the same devices.
 
@@ -155,6 +157,7 @@ def find_doubled(
         in_use=tuple(name for name in names if name not in cordoned),
         cordoned=cordoned,
         tolerating={name: own for name, own in coming.items() if own},
+        reasons=doubled_reasons(devices, state),
     )
 
 

@@ -166,6 +166,28 @@ def test_verify_has_a_note_on_nodes_of_doubled_nics_alone(tmp_path: Path) -> Non
     assert "take dra.net away there" in notes
 
 
+def test_verify_asks_for_no_cordon_of_a_node_of_doubled_nics_alone(tmp_path: Path) -> None:
+    """Its answer asked to cordon all nodes of two systems, and only a note took that back."""
+    gpus = [plugin_node("gpu-0"), *doubled_gpus_and_nics("gpu-0")]
+    nics = [
+        entry
+        for name in ("gpu-3", "gpu-4", "gpu-5")
+        for entry in (node(name), registered_nic(name), published_nic(name))
+    ]
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(cluster(*gpus, *nics, claim_of_nic("gpu-5"))))
+
+    result = drawbridge("verify", "--snapshot", file)
+
+    lines = [line for line in result.stdout.splitlines() if line.startswith("Node/")]
+    fixes = {line.partition(": ")[0]: line for line in lines}
+    assert {"Node/gpu-0", "Node/gpu-3, Node/gpu-4", "Node/gpu-5"} == fixes.keys()
+    assert "same one: cordon it now; set the label back" in fixes["Node/gpu-0"]
+    assert "same one: take dra.net away there" in fixes["Node/gpu-3, Node/gpu-4"]
+    assert "same one: cordon it now, since claims have devices of dra.net" in fixes["Node/gpu-5"]
+    assert "4 are wrong" in result.stdout
+
+
 def test_devices_of_a_node_of_both_are_not_free(tmp_path: Path) -> None:
     """An evicted pod was placed there, beside one that might have its GPU by a claim."""
     web = workload("web", {GPU: "4"}, ["gpu-1"], kind="StatefulSet")

@@ -268,7 +268,7 @@ def _verify_allocations(
     if output != Output.TEXT:
         click.echo(format_document(output, msgspec.json.encode(answer), Report.VERIFY))
     else:
-        click.echo("\n".join(map(printable, lines_of_answer(answer))))
+        click.echo("\n".join(map(printable, lines_of_answer(answer, doubled.reasons))))
     sys.exit(1 if answer.violations or answer.doubled_nodes else 0)
 
 

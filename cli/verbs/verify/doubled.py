@@ -76,9 +76,7 @@ def find_doubled_nodes(
     with_nics = [entry for entry in devices if entry.nic_drivers and entry.node in doubled.in_use]
     for blocker in check_doubled(with_nics, state):
         nodes = join_names([f"Node/{name.rpartition('/')[2]}" for name in blocker.objects])
-        print_line(
-            f"note: {nodes}: {blocker.message}; instead of the fix for other devices, {blocker.fix}"
-        )
+        print_line(f"note: {nodes}: {blocker.message}; {blocker.fix}")
     for node, pods in doubled.tolerating.items():
         print_line(
             f"note: Node/{node} is cordoned, and these pods with devices come there all the same, since they tolerate "

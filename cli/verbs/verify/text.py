@@ -1,12 +1,12 @@
 """The texts of `drawbridge verify`: contradictions of allocations, and checks of a wave."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from answers.cluster.verify import ORPHANED_RESERVATION, VerifyAnswer, Violation
 from cli.output.layout import format_table
 from findings.text import join_names, reference_text
-from migration.assessment.doubled import DOUBLED, DOUBLED_FIX
+from migration.assessment.doubled import DOUBLED, DoubledReason
 from migration.plan.checks.checks import State, WaveAnswer
 
 NOT_RIGHT: Final = frozenset({State.WAITING, State.FAILED})
@@ -30,12 +30,19 @@ def format_checks(answer: WaveAnswer) -> str:
     return f"{table}\n\n{end}"
 
 
-def lines_of_answer(answer: VerifyAnswer) -> Iterator[str]:
-    """Yield a line for each contradiction, one for nodes of two systems, and the last line with their number."""
+def lines_of_answer(answer: VerifyAnswer, doubled: Mapping[str, DoubledReason]) -> Iterator[str]:
+    """Yield a line for each contradiction, one for nodes of two systems with one fix, and the last line with their number.
+
+    Args:
+        answer: The answer.
+        doubled: Each node of two systems to the reason.
+    """
     yield from map(_line, answer.violations)
-    if answer.doubled_nodes:
-        nodes = join_names([f"Node/{name}" for name in answer.doubled_nodes])
-        yield f"{nodes}: {DOUBLED}: {DOUBLED_FIX}"
+    nodes_of: dict[str, list[str]] = {}
+    for name in answer.doubled_nodes:
+        nodes_of.setdefault(doubled[name].fix, []).append(f"Node/{name}")
+    for fix, nodes in nodes_of.items():
+        yield f"{join_names(nodes)}: {DOUBLED}: {fix}"
     for entry in answer.unpublished:
         yield (
             f"note: claim {entry.claim} has {entry.device}, which no complete pool of ResourceSlices publishes: look "
