@@ -22,6 +22,7 @@ from migration.plan.model.plan import PlannedWorkload, Wave
 from migration.trial.model import Trial, TrialPod, WebhookFacts, pods_webhook
 from migration.trial.pods import (
     exhausted_line,
+    has_share,
     is_translated,
     make_trial_pod,
     trial_workloads,
@@ -84,13 +85,16 @@ async def read_webhook(client: Client, waves: Iterable[Wave]) -> WebhookFacts:
     live = await live_settings(client, service.namespace if service else NAMESPACE)
     opted_in = (name for wave in planned for name in wave.opted_in)
     namespaces = {name: await _labels(client, name) for name in dict.fromkeys(opted_in)}
+    of_kai = {name for wave in planned for name in wave.kai_namespaces}
     trials: list[Trial] = []
     untried: dict[str, str] = {}
     for namespace, workloads in trial_workloads(planned).items():
         opt_in = (namespaces.get(namespace) or {}).get(TRANSLATE_LABEL, "")
         if opt_in not in _OPTED_IN:
             continue
-        pod, reasons = await _trial_pod(client, workloads, opt_in)
+        pod, reasons = await _trial_pod(
+            client, workloads, opt_in, prefers_share=namespace in of_kai
+        )
         if pod is not None:
             trials.append(await _try(client, namespace, pod))
         else:
@@ -132,9 +136,18 @@ async def _labels(client: Client, namespace: str) -> Mapping[str, str] | None:
 
 
 async def _trial_pod(
-    client: Client, workloads: Iterable[PlannedWorkload], opt_in: str
+    client: Client, workloads: Iterable[PlannedWorkload], opt_in: str, *, prefers_share: bool
 ) -> tuple[TrialPod | None, Mapping[str, str]]:
-    """Return a pod of the first workload that one can be made from, or the reason of the first of them."""
+    """Return a pod of the first workload that one can be made from, or the reason of the first of them.
+
+    Args:
+        client: The cluster's client.
+        workloads: The workloads of a namespace, in the order of their trials.
+        opt_in: The label of the namespace.
+        prefers_share: The first workload with a share of KAI, and with pods that ran, goes before the others: the
+            webhook of KAI changes no other pods.
+    """
+    first: TrialPod | None = None
     reasons: dict[str, str] = {}
     for workload in workloads:
         kind, namespace, name = workload.object.split("/", 2)
@@ -152,9 +165,14 @@ async def _trial_pod(
             continue
         version = f"{resource.group}/{resource.version}" if resource.group else resource.version
         pod = make_trial_pod(workload, {"apiVersion": version, **document}, opt_in)
-        if isinstance(pod, TrialPod):
+        if not isinstance(pod, TrialPod):
+            reasons[workload.object] = pod
+            continue
+        if not prefers_share or (has_share(pod) and not pod.has_waited):
             return pod, {}
-        reasons[workload.object] = pod
+        first = first or pod
+    if first is not None:
+        return first, {}
     return None, dict([next(iter(reasons.items()))] if reasons else [])
 
 

@@ -10,6 +10,7 @@ from kube.quantity import ZERO, Quantity
 from migration.cluster.evidence import list_at, mapping_at, text_map
 from migration.plan.model.plan import PlannedWorkload, Wave
 from migration.trial.model import TrialPod
+from translation.vocabularies.kai import FRACTION, MEMORY_MIB
 
 _NAME: Final = "drawbridge-trial-"
 _OF_LIFE: Final = frozenset({"nodeName", "ephemeralContainers"})
@@ -97,6 +98,12 @@ def is_translated(pod: Pod) -> bool:
     """Check that a pod has claims and the record of their translation."""
     has_record = REQUEST_ANNOTATION in (pod.metadata.annotations or {})
     return has_record and bool(pod.spec.resource_claims)
+
+
+def has_share(pod: TrialPod) -> bool:
+    """Return True if a trial pod requests a share of KAI."""
+    annotations = text_map(pod.document, "metadata", "annotations")
+    return not annotations.keys().isdisjoint((FRACTION, MEMORY_MIB))
 
 
 def exhausted_line(quotas: Iterable[ResourceQuota], pod: Pod) -> str:
