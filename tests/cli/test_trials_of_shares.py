@@ -1,4 +1,4 @@
-"""The pods that `verify --webhook` tries where KAI's webhook has to leave a namespace."""
+"""Trial pods of `verify --webhook` in namespaces with shares of KAI."""
 
 from typing import Final
 
