@@ -201,6 +201,7 @@ def with_environment(
     plan = msgspec.structs.replace(plan, managed=managed, helm_releases=releases)
     labels, queued = _labels_of_namespaces(objects), queued_workloads(objects)
     halts = halt_notes(plan.waves, objects)
+    of_kai = {wave.wave: kai_namespaces(wave, nodes_by_use.changed_by_kai) for wave in plan.waves}
     nodes = [node for wave in plan.waves for node in wave.nodes]
     left_nodes = nodes_left_in_pools(plan, objects)
     first = next((wave.wave for wave in plan.waves if wave.nodes), 0)
@@ -209,7 +210,7 @@ def with_environment(
         msgspec.structs.replace(
             wave,
             former_labels=_former_labels(wave, labels),
-            kai_namespaces=kai_namespaces(wave, nodes_by_use.changed_by_kai),
+            kai_namespaces=of_kai[wave.wave],
             notes=(
                 *wave.notes,
                 *(_mapping_notes(plan) if wave.wave == 1 else ()),
@@ -222,7 +223,7 @@ def with_environment(
                 *queue_notes(wave, queued, objects),
                 *kept_scheduler_notes(plan, wave, nodes_by_use.kept_schedulers, objects),
                 *reservation_notes(wave, objects),
-                *kai_webhook_notes(kai_namespaces(wave, nodes_by_use.changed_by_kai)),
+                *kai_webhook_notes(of_kai[wave.wave]),
                 *(
                     native_queue_notes(plan, queued, objects, nodes_by_use)
                     if wave.wave == 1

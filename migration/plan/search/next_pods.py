@@ -307,7 +307,7 @@ class AddedPodNotes:
     def _end(self, entry: AddedPods, wave: int) -> str:
         """Return the end of the shortage, in words: as many pods as today have devices again."""
         for later in range(wave, len(self._moments) + 1):
-            key = entry.autoscaler.reference, later
+            key = entry.workload, later
             if key not in self._numbers:
                 stage, placement = self._moments[later - 1]
                 self._numbers[key] = len(self._placer.place_more(stage, placement, entry.pods))
