@@ -158,6 +158,16 @@ class Installed:
         """The authorities that the API server trusts."""
         return base64.b64decode(self.drawbridge.client_config()["caBundle"]).strip()
 
+    def settled(self, name: str) -> bool:
+        """Whether a Certificate is ready and is not being issued.
+
+        Its Secret has a new certificate a moment before its condition `Issuing` is gone.
+        """
+        certificate = self.cluster.find("certificates", name, self.drawbridge.namespace) or {}
+        conditions = (certificate.get("status") or {}).get("conditions") or ()
+        true = {condition["type"] for condition in conditions if condition["status"] == "True"}
+        return "Ready" in true and "Issuing" not in true
+
     def renew(self, name: str) -> None:
         """Have cert-manager renew a Certificate, as `cmctl renew` does."""
         target = ("-n", self.drawbridge.namespace, "certificate", name)
@@ -174,6 +184,9 @@ class Installed:
 
     def renew_and_wait(self, name: str, secret: str) -> bytes:
         """Renew a Certificate, and return the new content of its Secret."""
+        self.cluster.wait_until(
+            lambda: self.settled(name), f"{name} is not being issued", timeout_s=TIMEOUT_S
+        )
         before = self.certificate(secret)
         self.renew(name)
         self.cluster.wait_until(
