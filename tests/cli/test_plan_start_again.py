@@ -17,7 +17,12 @@ from testing.plan import Objects, call, checks_after, document, held_objects, pl
 KEYS: Final = ", ".join(sorted(SHARE))
 LATER: Final = "RayCluster/ml/later"
 START: Final = "resume it, or scale it up, after wave 2"
+EARLIER: Final = "; after wave 1 already where devices are free for it that no later wave switches, or needs for pods that it evicts"
 BY_ITSELF: Final = "it starts by itself, with its next request: before wave 2 is done it waits where no device is free"
+
+
+def readme(tmp_path: Path) -> list[str]:
+    return (tmp_path / "plan" / "README.md").read_text().splitlines()
 
 
 def ray_cluster(**spec: Any) -> dict[str, Any]:
@@ -102,11 +107,44 @@ def test_a_plan_names_what_to_start_again(
     name = f"{later['kind']}/ml/later"
     reason = f"{reason}, and its next pods request {KEYS}"
     assert 2 == len(plan["waves"])
-    assert {"object": name, "reason": reason, "fix": fix, "outcome": "translated"} == entry
-    text = f"{name}: {reason}: {fix}"
+    earliest = {"earliestWave": 1} if fix != BY_ITSELF else {}
+    want = {"object": name, "reason": reason, "fix": fix, "outcome": "translated", **earliest}
+    assert want == entry
+    text = f"{name}: {reason}: {fix}{EARLIER if earliest else ''}"
     assert text in " ".join(result.stdout.split())
     assert f"- {text}" in (tmp_path / "plan" / "README.md").read_text().splitlines()
     assert f"{text}." in (tmp_path / "plan" / "plan.html").read_text()
+
+
+def test_one_whose_namespace_moves_before_the_last_wave_may_start_earlier(tmp_path: Path) -> None:
+    """It was to wait for the last wave alone, while devices for its claims were idle."""
+    later = ray_cluster(suspend=True)
+    later["metadata"]["namespace"] = "team"
+
+    plan = planned(
+        tmp_path, cluster(later), "--wave-nodes", 1, "--keep-free", 0, "--spare-nodes", 0
+    )
+
+    (entry,) = plan["stoppedWorkloads"]
+    (first,) = (wave["wave"] for wave in plan["waves"] if "team" in wave["namespaces"])
+    assert 1 == first < len(plan["waves"])
+    assert (START, 1) == (entry["fix"], entry["earliestWave"])
+    text = f"{entry['reason']}: {START}{EARLIER}"
+    assert f"- RayCluster/team/later: {text}" in readme(tmp_path)
+
+
+def test_a_job_of_volcano_is_started_by_the_command_of_volcano(tmp_path: Path) -> None:
+    container = {"name": "c", "image": "a", "resources": {"limits": dict(SHARE)}}
+    task = {"name": "t", "replicas": 1, "template": {"spec": {"containers": [container]}}}
+    spec = {"schedulerName": "volcano", "tasks": [task]}
+    later = api_object("Job", "later", "ml", api_version="batch.volcano.sh/v1alpha1", spec=spec)
+
+    plan = planned(tmp_path, cluster(later))
+
+    (entry,) = plan["stoppedWorkloads"]
+    assert entry["fix"].startswith(
+        "start it again (vcctl job resume --name JOB --namespace NAMESPACE) after wave"
+    )
 
 
 def test_many_of_one_state_are_one_row_and_all_in_the_readme(tmp_path: Path) -> None:

@@ -19,6 +19,10 @@ from migration.plan.model.plan import Wave
 from migration.plan.model.stopped_workloads import StoppedWorkload
 
 _START: Final = "resume it, or scale it up{}, after wave {}"
+_START_VOLCANO_JOB: Final = (
+    "start it again (vcctl job resume --name JOB --namespace NAMESPACE) after wave {}"
+)
+_VOLCANO: Final = "batch.volcano.sh/"
 _BY_ITSELF: Final = "it starts by itself, with its next request: before wave {} is done it waits where no device is free"
 _LABEL: Final = f"; give its pods the label {TRANSLATE_LABEL}=true first, since no wave opts in all of its namespace"
 _HELD: Final = (
@@ -46,7 +50,7 @@ def find_stopped_workloads(
         waves: All waves of the plan.
         opted_in: The namespaces that are opted in today.
     """
-    whole = {*opted_in, *(name for wave in waves for name in wave.namespaces)}
+    opted_in_by = {**dict.fromkeys(opted_in, 1), **_opted_in_by(waves)}
     partial = {entry.namespace for wave in waves for entry in wave.partial_namespaces}
     stopped = (
         entry
@@ -58,12 +62,30 @@ def find_stopped_workloads(
         StoppedWorkload(
             object=workload.key.reference,
             reason=_reason(workload),
-            fix=_fix(workload, _start(groups[workload.key.reference], len(waves)), whole, partial),
+            fix=_fix(workload, groups[workload.key.reference], len(waves), opted_in_by, partial),
+            earliest_wave=_earliest(
+                workload, groups[workload.key.reference], len(waves), opted_in_by
+            ),
             outcome=workload.outcome.value,
             claim_losses=tuple(claim_losses(workload)),
         )
         for workload in (stopped if waves else ())
     )
+
+
+def _opted_in_by(waves: Sequence[Wave]) -> dict[str, int]:
+    """Map each namespace that waves opt in as a whole to the wave that does it."""
+    return {name: wave.wave for wave in waves for name in wave.namespaces}
+
+
+def _earliest(
+    workload: AssessedWorkload, group: Workload, last: int, opted_in_by: Mapping[str, int]
+) -> int:
+    """Return the first wave after which the next pods of a workload get claims; 0 for the last one, or where it is not known."""
+    if workload.outcome not in _OUTCOMES or starts_with_requests(group):
+        return 0
+    first = opted_in_by.get(workload.key.namespace, last)
+    return first if first < last else 0
 
 
 def _reason(workload: AssessedWorkload) -> str:
@@ -76,29 +98,42 @@ def _start(group: Workload, wave: int) -> str:
     """Return the way to start a workload after a wave: of a Deployment, say, the owner that scales it."""
     if starts_with_requests(group):
         return _BY_ITSELF.format(wave)
+    if _is_volcano_job(group):
+        return _START_VOLCANO_JOB.format(wave)
     owner = controller(group.owner) if group.owner is not None else None
     return _START.format(f" by its {' '.join(owner)}" if owner is not None else "", wave)
 
 
+def _is_volcano_job(group: Workload) -> bool:
+    """Return True for a Job of Volcano, which has no field `suspend`, and which a command of Volcano stops."""
+    document = group.custom.document if group.custom is not None else {}
+    return str(document.get("apiVersion", "")).startswith(_VOLCANO)
+
+
 def _fix(
-    workload: AssessedWorkload, start: str, whole: Collection[str], partial: Collection[str]
+    workload: AssessedWorkload,
+    group: Workload,
+    last: int,
+    whole: Collection[str],
+    partial: Collection[str],
 ) -> str:
     """Return the way to start a workload.
 
     Args:
         workload: The workload.
-        start: The text for one that needs nothing else.
+        group: Its owner.
+        last: The last wave, after which nothing moves any more.
         whole: The namespaces that are opted in as a whole by then.
         partial: Those of which waves opt in some workloads.
     """
-    namespace = workload.key.namespace
+    start = _start(group, last)
     if workload.outcome is Outcome.NATIVE:
         return start
     if workload.outcome not in _OUTCOMES:
         return _UNSOLVED
-    if namespace in whole:
+    if workload.key.namespace in whole:
         return start
-    return f"{start}{_LABEL}" if namespace in partial else _HELD
+    return f"{start}{_LABEL}" if workload.key.namespace in partial else _HELD
 
 
 def without_started_by_others(wave: Wave, groups: Mapping[str, Workload]) -> Wave:

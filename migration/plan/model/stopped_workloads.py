@@ -1,6 +1,10 @@
 """The workloads of other projects that a person starts again after a migration, as values of a plan."""
 
+from typing import Final
+
 import msgspec
+
+_EARLIER: Final = "; after wave {} already where devices are free for it that no later wave switches, or needs for pods that it evicts"
 
 
 class StoppedWorkload(
@@ -12,6 +16,8 @@ class StoppedWorkload(
         reason: The state of the workload, and the devices of its next pods.
         fix: The way to start it, and the wave after which it can be.
         outcome: The outcome of its next pods, as of `assess`.
+        earliest_wave: The first wave after which its next pods get claims, and may find devices, where that is not the last
+            one; left out for others.
         claim_losses: The losses of its next pods by their claims, as those of a planned workload; left out without any.
     """
 
@@ -19,9 +25,11 @@ class StoppedWorkload(
     reason: str
     fix: str
     outcome: str
+    earliest_wave: int = 0
     claim_losses: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """Return the reason and the fix in one line."""
-        return f"{self.reason}: {self.fix}"
+        """Return the reason and the fix in one line, with the wave after which it may start earlier."""
+        earlier = _EARLIER.format(self.earliest_wave) if self.earliest_wave else ""
+        return f"{self.reason}: {self.fix}{earlier}"
