@@ -37,6 +37,7 @@ _SHOWN_VALUES: Final = 8
 """Requirements of a selector, and values of one, that a text names."""
 KUEUE_IMAGE: Final = re.compile(r"(?:^|/)kueue:v?0\.(\d{1,3})(?!\d)")
 KAI_IMAGE: Final = re.compile(r"(?:^|/)kai-scheduler/scheduler:v?0\.(\d{1,3})(?!\d)")
+VOLCANO_IMAGE: Final = re.compile(r"(?:^|/)vc-scheduler:v?1\.(\d{1,3})(?!\d)")
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
 

@@ -129,6 +129,34 @@ def test_a_wave_says_which_scheduler_has_to_allocate_its_claims(
     ]
 
 
+@pytest.mark.parametrize(
+    ("image", "versions"),
+    [
+        ("docker.io/volcanosh/vc-scheduler:v1.14.1", ["1.14 and earlier"]),
+        ("mirror.example.com/vc-scheduler:v1.15.1@sha256:0", ["1.15 and later", "1.15"]),
+        ("", ["1.15 and later", "1.14 and earlier", "1.15"]),
+    ],
+    ids=["1.14", "1.15", "not known"],
+)
+def test_a_wave_says_how_volcano_allocates_the_claims_that_it_keeps(
+    tmp_path: Path, image: str, versions: list[str]
+) -> None:
+    """Its facts stood in no note, though its releases until 1.14 allocate no claim by default."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {adoptSchedulers: {volcano: volcano}}\n")
+    spec = {"template": {"spec": {"containers": [{"name": "scheduler", "image": image}]}}}
+    scheduler = api_object(
+        *("Deployment", "volcano-scheduler", "volcano"), api_version="apps/v1", spec=spec
+    )
+
+    plan = planned(tmp_path, [*cluster("volcano"), scheduler], "--settings", settings)
+
+    (wave,) = (wave for wave in plan["waves"] if "team" in wave["namespaces"])
+    facts = [note for note in wave["notes"] if note.startswith("Volcano (")]
+    assert versions == [note.removeprefix("Volcano (").partition(")")[0] for note in facts]
+    assert all("volcano-sh/volcano" in note for note in facts)
+
+
 def test_a_stopped_workload_needs_its_scheduler_to_allocate_claims_too(tmp_path: Path) -> None:
     """A plan demanded that jobs are stopped, and then had no word of the scheduler that has to place them as claims."""
     settings = tmp_path / "settings.yaml"

@@ -1,11 +1,12 @@
 """Notes on the schedulers of others that keep pods with claims, as the settings say. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from findings.text import join_names, quote_text, reference_text
 from kube.manifests.source import SourceObject
-from migration.cluster.evidence import KAI_IMAGE, deployed_release
+from migration.cluster.evidence import KAI_IMAGE, VOLCANO_IMAGE, deployed_release
 from migration.plan.model.plan import Plan, Wave
 from migration.plan.neighbours.statements import statement_note
 from translation.cluster.component_statements import Component, Topic, statements_about
@@ -16,8 +17,27 @@ _NAMES: Final = 5
 """Workloads that a note names."""
 
 
+class _Scheduler(NamedTuple):
+    """A scheduler of others with facts about claims.
+
+    Attributes:
+        names: The values of `schedulerName` that it has by default.
+        image: The images of its process, with the minor release as the first group.
+    """
+
+    component: Component
+    names: Collection[str]
+    image: re.Pattern[str]
+
+
+_SCHEDULERS: Final = (
+    _Scheduler(component=Component.KAI, names=KAI_SCHEDULERS, image=KAI_IMAGE),
+    _Scheduler(component=Component.VOLCANO, names=("volcano",), image=VOLCANO_IMAGE),
+)
+
+
 def kept_scheduler_notes(
-    plan: Plan, wave: Wave, schedulers: Mapping[str, str], objects: Iterable[SourceObject]
+    plan: Plan, wave: Wave, schedulers: Mapping[str, str], objects: Sequence[SourceObject]
 ) -> Iterator[str]:
     """Yield a note on each scheduler of others with claims of a wave to allocate, with the facts about it.
 
@@ -43,8 +63,9 @@ def kept_scheduler_notes(
             f"{join_names(references, _NAMES)} {verb} with scheduler {quote_text(scheduler)} by translation.adoptSchedulers: it has "
             "to allocate the claims itself, so see before this wave that it does"
         )
-    if not staying.keys().isdisjoint(KAI_SCHEDULERS):
-        release = deployed_release(objects, KAI_IMAGE)
-        for statement in statements_about(Component.KAI, *_TOPICS):
-            if release is None or statement.holds_for(release):
-                yield statement_note(statement)
+    for own in _SCHEDULERS:
+        if not staying.keys().isdisjoint(own.names):
+            release = deployed_release(objects, own.image)
+            for statement in statements_about(own.component, *_TOPICS):
+                if release is None or statement.holds_for(release):
+                    yield statement_note(statement)
