@@ -692,6 +692,23 @@ def test_the_text_says_what_to_do_next_and_names_equal_readers_once(tmp_path: Pa
     assert "next drawbridge plan -o FOLDER, with the same" in free
 
 
+def test_a_queue_of_a_scheduler_that_counts_claims_is_not_told_to_count_none(
+    tmp_path: Path,
+) -> None:
+    """The row said that a Queue of KAI counts no claims, and the notes of `plan` said that KAI does, so a quota was set twice."""
+    limits = {"resources": {"gpu": {"quota": 8, "limit": 8}}}
+    queue = api_object("Queue", "research", api_version="scheduling.run.ai/v2", spec=limits)
+    kept = workload("Deployment", "whole", {GPU: "1"})
+    kept["spec"]["template"]["spec"]["schedulerName"] = "kai-scheduler"
+
+    text = " ".join(assess(tmp_path, plugin_node("a"), queue, kept, output="text").stdout.split())
+
+    assert (
+        "Queue/research counts nvidia.com/gpu: not for pods with claims, unless their scheduler keeps the pods and counts claims"
+        in text
+    )
+
+
 # --- forms, and bad input -------------------------------------------------------------------------
 
 

@@ -34,6 +34,9 @@ QUOTAS_STEP: Final = (
     "`drawbridge quota convert` prints them, the runbooks of `drawbridge plan` apply those that its waves need, and the "
     "outcomes are as if they were applied (--quotas as-they-are: as they are)"
 )
+_UNLESS_KEPT: Final = (
+    ", unless their scheduler keeps the pods and counts claims, which the notes of plan say"
+)
 _NEXT: Final = "drawbridge plan -o FOLDER, with the same --snapshot or --live"
 _NEXT_BLOCKED: Final = "remove what blocks, and assess a new snapshot; drawbridge plan -o FOLDER names what is held until then"
 
@@ -241,6 +244,8 @@ def _readers(assessment: Assessment) -> Iterator[Row]:
     for reader, keys in assessment.readers.items():
         counts_mapped = reader.startswith("ResourceQuota/") and not mapped.isdisjoint(keys)
         unless = ", unless their class maps the key" if counts_mapped else ""
+        # KAI's scheduler counts claims for GPUs from 0.13 on; Volcano's has a Queue of that name, too.
+        unless = _UNLESS_KEPT if reader.startswith("Queue/") else unless
         text = f"{', '.join(keys)}: not for pods with claims{unless}"
         names_by_text.setdefault(text, []).append(reader)
     for text, names in names_by_text.items():
