@@ -75,6 +75,11 @@ def whole_namespaces(
     )
 
 
+def bare_pods(workloads: Iterable[AssessedWorkload]) -> Iterator[str]:
+    """Yield the pods without a controller, as `Kind/namespace/name`: their author, such as a JupyterHub, creates the next ones."""
+    return (workload.key.reference for workload in workloads if workload.key.kind == "Pod")
+
+
 def servable_parts(
     names: Iterable[str],
     unserved: Collection[str],

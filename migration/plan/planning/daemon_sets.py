@@ -1,16 +1,20 @@
-"""The DaemonSets with pods on each node of a plan, and the nodes that these hold. Pure."""
+"""The DaemonSets with pods on each node of a plan, the nodes that these hold, and nodes that pods wait for. Pure."""
 
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from answers.model.views import decode_view
+from kube.api.node_selector import NodeSelector
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.cluster.evidence import mapping_at
 from migration.cluster.workloads import Workload
 from migration.plan.facts.ready_pods import has_run, node_of
 from migration.plan.facts.rollouts import pod_selector
 from migration.plan.model.plan import Held, PlannedDaemonSet
 from migration.plan.search.moments import Candidate
+from migration.plan.stage.stage import PodKey
 
 
 def daemon_sets_by_node(
@@ -57,3 +61,24 @@ def held_by_daemon_sets(candidates: Iterable[Candidate]) -> list[Held]:
             daemon_set for daemon_set in entry.node.daemon_sets if not daemon_set.selector
         ][:1]
     ]
+
+
+def named_nodes(groups: Iterable[Workload]) -> dict[PodKey, tuple[NodeSelector]]:
+    """Return the pods that wait for nodes that their affinity names, with these; their template does not name them.
+
+    The DaemonSet controller gives each pod its node so.
+    """
+    selectors: dict[PodKey, tuple[NodeSelector]] = {}
+    for group in groups:
+        for number, pod in enumerate(group.pods):
+            spec = mapping_at(pod.document, "spec")
+            affinity = mapping_at(spec, "affinity", "nodeAffinity")
+            required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+            if not required or spec.get("nodeName"):
+                continue
+            selector = decode_view(required, NodeSelector)
+            if isinstance(selector, NodeSelector) and any(
+                term.match_fields for term in selector.node_selector_terms
+            ):
+                selectors[PodKey(group.key.reference, number)] = (selector,)
+    return selectors

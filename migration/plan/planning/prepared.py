@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from answers.model.views import decode_view
 from kube.api.extended_resources import extended_resources
 from kube.api.node_selector import NodeSelector
 from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
@@ -50,6 +49,7 @@ from migration.plan.facts.taken_back import TakenBack, read_taken_back
 from migration.plan.facts.work import read_work, starts_pods
 from migration.plan.model.parts import AwaitedNodes
 from migration.plan.model.plan import PlannedNode, PlannedWork, Wave
+from migration.plan.planning.daemon_sets import named_nodes
 from migration.plan.planning.unpublished import Unpublished, find_unpublished, gpu_nodes
 from migration.plan.planning.unrestarted import unrestarted_pods
 from migration.plan.planning.volume_nodes import pods_of_one_node
@@ -213,7 +213,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
             },
             reachable=self.reachable,
             volume_nodes=self.volume_nodes,
-            named_nodes=_named_nodes(self.groups.values()),
+            named_nodes=named_nodes(self.groups.values()),
             unrestarted=self.unrestarted,
             unmoved=_unmoved_pods(self.cluster.workloads, live_nodes, self.groups),
         )
@@ -447,27 +447,6 @@ def _reachable(
             if selectors:
                 reachable[PodKey(group.key.reference, number)] = selectors
     return reachable
-
-
-def _named_nodes(groups: Iterable[Workload]) -> dict[PodKey, tuple[NodeSelector]]:
-    """Return the pods that wait for nodes that their affinity names, with these; their template does not name them.
-
-    The DaemonSet controller gives each pod its node so.
-    """
-    selectors: dict[PodKey, tuple[NodeSelector]] = {}
-    for group in groups:
-        for number, pod in enumerate(group.pods):
-            spec = mapping_at(pod.document, "spec")
-            affinity = mapping_at(spec, "affinity", "nodeAffinity")
-            required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-            if not required or spec.get("nodeName"):
-                continue
-            selector = decode_view(required, NodeSelector)
-            if isinstance(selector, NodeSelector) and any(
-                term.match_fields for term in selector.node_selector_terms
-            ):
-                selectors[PodKey(group.key.reference, number)] = (selector,)
-    return selectors
 
 
 def _unmoved_pods(

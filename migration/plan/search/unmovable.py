@@ -476,3 +476,9 @@ def held_unmovable(
         if names := owners.get(namespace):
             text = _NOT_WHOLE.format(join_names(names))
             yield Held(object=f"Namespace//{namespace}", reason=text, fix=unmovable[names[0]].fix)
+
+
+def without_held(candidates: Iterable[Candidate], blocked: Iterable[Held]) -> list[Candidate]:
+    """Return nodes without those that are held."""
+    names = {entry.object for entry in blocked}
+    return [entry for entry in candidates if f"Node//{entry.node.name}" not in names]

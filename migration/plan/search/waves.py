@@ -17,7 +17,7 @@ from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.stopped_outcomes import suspended_text
 from migration.assessment.unmoved import staying_nodes
 from migration.plan.facts.taken_back import TakenBack
-from migration.plan.model.parts import AwaitedNodes, Part, divide, servable_parts
+from migration.plan.model.parts import AwaitedNodes, Part, bare_pods, divide, servable_parts
 from migration.plan.model.plan import Held, PlannedNode
 from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.closed_nodes import closed_reasons, full_nodes
@@ -52,6 +52,7 @@ from migration.plan.search.unmovable import (
     sliced_workloads,
     uncreated_workloads,
     unserved_workload,
+    without_held,
 )
 from migration.plan.search.usable_nodes import (
     NeededNodes,
@@ -157,9 +158,9 @@ class Planner:
         left = left_without_claims(self._cluster, unmovable.values(), self._starting)
         names = [entry.node.name for entry in candidates]
         barred = tuple(held_without_claims(left, names, self._usable.serving))
-        candidates = _without(candidates, barred)
+        candidates = without_held(candidates, barred)
         barred += tuple(self._barred(candidates, namespaces, start))
-        candidates = _without(candidates, barred)
+        candidates = without_held(candidates, barred)
         parts = servable_parts(
             namespaces,
             self._unmovable,
@@ -324,7 +325,7 @@ class Planner:
             usable=self._usable.all_nodes(self._workloads),
             awaited=self._usable.awaited(
                 workloads,
-                self._starting.union(out_of_reach, _bare_pods(workloads)) - self._unmovable,
+                self._starting.union(out_of_reach, bare_pods(workloads)) - self._unmovable,
                 self._awaited,
                 stage,
             ),
@@ -487,14 +488,3 @@ class Planner:
         """Return True if all pods of a workload run on some nodes now."""
         keys = (PodKey(workload.key.reference, number) for number in range(workload.pods))
         return all(self._live.nodes.get(key) in nodes for key in keys)
-
-
-def _without(candidates: Iterable[Candidate], blocked: Iterable[Held]) -> list[Candidate]:
-    """Return nodes without those that are held."""
-    names = {entry.object for entry in blocked}
-    return [entry for entry in candidates if f"Node//{entry.node.name}" not in names]
-
-
-def _bare_pods(workloads: Iterable[AssessedWorkload]) -> Iterator[str]:
-    """Yield the pods without a controller, as `Kind/namespace/name`: their author, such as a JupyterHub, creates the next ones."""
-    return (workload.key.reference for workload in workloads if workload.key.kind == "Pod")
