@@ -1,11 +1,12 @@
 """Nodes that keep their pods and take no others, each with its reason. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from migration.assessment.outcomes import AssessedWorkload
 from migration.plan.model.plan import Held
 from migration.plan.search.unmovable import Unmovable
-from migration.plan.stage.stage import Stage
+from migration.plan.stage.stage import PodKey, Stage
 
 _OUT_OF_USE: Final = "not ready, or two systems hand out its devices"
 _UNKNOWN_DEVICES: Final = (
@@ -31,6 +32,27 @@ def full_nodes(
         for name, entry in unmovable.items()
         if not entry.leaves_room or name in not_counted
         for node in nodes_of[name]
+    )
+
+
+def unknown_nodes(
+    workloads: Iterable[AssessedWorkload],
+    nodes_of: Mapping[str, Sequence[str]],
+    counted: Collection[PodKey],
+) -> frozenset[str]:
+    """Return the nodes with pods of unknown devices: they would be rejected, or nothing here translates them.
+
+    Args:
+        workloads: The cluster's workloads.
+        nodes_of: Workload, as `Kind/namespace/name`, to the nodes of its pods, in the order of their numbers.
+        counted: The pods without a translation whose devices are known.
+    """
+    return frozenset(
+        node
+        for workload in workloads
+        if workload.result is None
+        for number, node in enumerate(nodes_of.get(workload.key.reference, ()))
+        if node and PodKey(workload.key.reference, number) not in counted
     )
 
 

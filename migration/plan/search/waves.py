@@ -20,7 +20,7 @@ from migration.plan.facts.taken_back import TakenBack
 from migration.plan.model.parts import AwaitedNodes, Part, bare_pods, divide, servable_parts
 from migration.plan.model.plan import Held, PlannedNode
 from migration.plan.search.attempts import WaveSearch
-from migration.plan.search.closed_nodes import closed_reasons, full_nodes
+from migration.plan.search.closed_nodes import closed_reasons, full_nodes, unknown_nodes
 from migration.plan.search.couplings import idle_workloads, with_couplings
 from migration.plan.search.device_map import wave_details
 from migration.plan.search.losses import NodeLosses
@@ -112,6 +112,7 @@ class Planner:
         self._policies = policies_in_order(policy) if policy.notes_loss else (policy,)
         self._losses = NodeLosses.none(placer)
         self._live_nodes = live_nodes
+        self._unknown = unknown_nodes(self._workloads, live_nodes, placer.counted_unmoved)
         self._unmovable = frozenset[str]()
         self._today = self._usable = UsableNodes(cluster, placer)
         self._needed = NeededNodes(cluster, self._today, live_nodes)
@@ -171,7 +172,7 @@ class Planner:
         )
         begin = msgspec.structs.replace(
             self._begin(stage, candidates, parts),
-            closed_reasons=closed_reasons(stage, self._closed_nodes(), unmovable_held),
+            closed_reasons=closed_reasons(stage, self._unknown, unmovable_held),
         )
         self._losses = NodeLosses.today(self._placer, begin, self._policies[0].spare_nodes)
         next_pods = find_next_pods(
@@ -254,7 +255,7 @@ class Planner:
         return msgspec.structs.replace(
             stage,
             labels={**stage.labels, **self._labels(nodes)},
-            closed=stage.closed | self._closed_nodes(),
+            closed=stage.closed | self._unknown,
         )
 
     def _labels(self, nodes: Iterable[PlannedNode]) -> dict[str, dict[str, str]]:
@@ -444,16 +445,6 @@ class Planner:
     def _nodes_of(self, workload: AssessedWorkload) -> frozenset[str]:
         """Return the nodes that pods of a workload run on now."""
         return frozenset(filter(None, self._live_nodes.get(workload.key.reference, ())))
-
-    def _closed_nodes(self) -> frozenset[str]:
-        """Return the nodes with pods of unknown devices: they would be rejected, or nothing here translates them."""
-        return frozenset(
-            node
-            for workload in self._workloads
-            if workload.result is None
-            for number, node in enumerate(self._live_nodes.get(workload.key.reference, ()))
-            if node and PodKey(workload.key.reference, number) not in self._placer.counted_unmoved
-        )
 
     def _left_behind(self, stage: Stage) -> Iterator[AssessedWorkload]:
         """Yield the workloads with pods that need resources of a device plugin."""
