@@ -70,7 +70,8 @@ from migration.assessment.unmoved import (
     check_uncounted,
     check_unmoved,
     find_unselected,
-    kai_webhook_notes,
+    kai_webhook_texts,
+    read_kai_pods,
     staying_nodes,
     staying_notes,
     without_unplaced,
@@ -187,7 +188,7 @@ def _with_surroundings(
     options: TranslationOptions,
     namespace: str,
 ) -> Assessment:
-    """Return an assessment with the components of others, the kept keys, budgets against drains, opt-outs, unready nodes, and priorities."""
+    """Return an assessment with the components of others, the kept keys, budgets against drains, opt-outs, unready nodes, priorities, and shares of KAI."""
     legacy_nodes = [node.node for node in assessment.nodes if node.legacy]
     nodes = (source.document for source in objects if source.kind == "Node")
     labels = (text_map(node, "metadata", "labels").keys() for node in nodes)
@@ -196,11 +197,14 @@ def _with_surroundings(
         source.kind == "PriorityClass" or mapping_at(source.document, "spec").get("priority")
         for source in objects
     )
+    kai_pods = read_kai_pods(objects, assessment.workloads, namespace)
+    kai_blockers, kai_notes = kai_webhook_texts(kai_pods, assessment.blockers)
     return msgspec.structs.replace(
         assessment,
+        blockers=(*assessment.blockers, *kai_blockers),
         notes=(
             *assessment.notes,
-            *kai_webhook_notes(objects, assessment.workloads),
+            *kai_notes,
             *opt_out_notes(objects, assessment.workloads),
             *(
                 unready_notes(assessment.nodes, objects, options.renamed_keys)

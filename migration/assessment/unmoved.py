@@ -26,12 +26,20 @@ from migration.assessment.capacity import (
     usable_classes,
     without_devices,
 )
-from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.outcomes import AssessedWorkload, Outcome, translated_pod
 from migration.assessment.unserved import LackingClasses, serve_fix, unserved_text
 from migration.cluster.evidence import text_map
 from migration.cluster.node_devices import Source
 from migration.cluster.owners import OwnerKey
-from migration.legacy.kai_webhook import KAI_WEBHOOK, leave_kai_webhook, pods_of_kai_webhook
+from migration.legacy.kai_webhook import (
+    KAI_WEBHOOK,
+    KaiPods,
+    find_kai_pods,
+    leave_kai_webhook,
+    pods_of_kai_webhook,
+    scheduler_of,
+    staying_with_kai,
+)
 from migration.legacy.kept_names import NamesInUse
 from translation.vocabularies.kai import SHARED_CONFIG_MAP
 
@@ -45,6 +53,7 @@ _SERVICES: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
 """Kinds whose pods do not end by themselves."""
 _KEEP: Final = "leave {} with its device plugin by translation.keep of the settings"
 _UNSERVED: Final = "{}; with claims no node would serve them: none would have devices of {}"
+_KAI_WEBHOOK: Final = "kaiWebhook"
 _PUBLISH: Final = "have a driver publish devices of that class first; then {}"
 
 
@@ -352,7 +361,31 @@ def remove_label(namespaces: Iterable[str]) -> str:
     )
 
 
-def find_changed_by_kai(
+# --- shares that KAI's webhook changes ------------------------------------------------------------
+
+
+def read_kai_pods(
+    objects: Sequence[SourceObject], workloads: Sequence[AssessedWorkload], namespace: str
+) -> KaiPods:
+    """Return the pods of KAI in the namespaces of a cluster with shares that its webhook changes.
+
+    Args:
+        objects: The cluster's objects.
+        workloads: Its workloads with devices.
+        namespace: The namespace for objects that name none.
+    """
+    changed = frozenset(key.reference for key in _find_changed_by_kai(objects, workloads))
+    if not changed:
+        return KaiPods()
+    next_schedulers = {
+        workload.key.reference: scheduler_of(translated_pod(workload.result))
+        for workload in workloads
+        if workload.result is not None and workload.outcome is not Outcome.NATIVE
+    }
+    return find_kai_pods(objects, changed, next_schedulers, namespace)
+
+
+def _find_changed_by_kai(
     objects: Sequence[SourceObject], workloads: Iterable[AssessedWorkload]
 ) -> list[OwnerKey]:
     """Return the workloads that get claims, and with live pods that KAI's webhook has changed, and goes on with."""
@@ -373,15 +406,35 @@ def find_changed_by_kai(
     ]
 
 
-def kai_webhook_notes(
-    objects: Sequence[SourceObject], workloads: Iterable[AssessedWorkload]
-) -> Iterator[Blocker]:
-    """Yield a note on workloads with shares of KAI: their next pods with claims are rejected after KAI's webhook."""
-    keys = find_changed_by_kai(objects, workloads)
-    if keys:
-        yield Blocker(
-            code="kaiWebhook",
-            message=KAI_WEBHOOK,
-            fix=leave_kai_webhook(sorted({key.namespace for key in keys})),
-            objects=tuple(key.reference for key in keys),
+def kai_webhook_texts(
+    kai_pods: KaiPods, blockers: Iterable[Blocker]
+) -> tuple[list[Blocker], list[Blocker]]:
+    """Return the blockers and the notes about workloads with shares of KAI.
+
+    KAI has to leave their namespace before it is opted in, which is a blocker where other pods of it stay there.
+
+    Args:
+        kai_pods: The pods of KAI.
+        blockers: The blockers of the cluster, some of them about workloads that no node would serve.
+    """
+    unplaced = {name for entry in blockers if entry.code == NOT_PLACED for name in entry.objects}
+    shares: dict[tuple[str, ...], list[str]] = {}
+    for name in sorted(kai_pods.changed):
+        others = kai_pods.staying_beside(name, kai_pods.leaving - unplaced)
+        shares.setdefault(others, []).append(name)
+    leaving = shares.pop((), [])
+    stopped = [
+        Blocker(
+            code=_KAI_WEBHOOK,
+            message=f"{reason}; plan holds them and their nodes",
+            fix=fix,
+            objects=tuple(own),
         )
+        for others, own in shares.items()
+        for reason, fix in [staying_with_kai(others)]
+    ]
+    if not leaving:
+        return stopped, []
+    fix = leave_kai_webhook(sorted({name.split("/")[1] for name in leaving}))
+    objects = tuple(leaving)
+    return stopped, [Blocker(code=_KAI_WEBHOOK, message=KAI_WEBHOOK, fix=fix, objects=objects)]

@@ -1,16 +1,28 @@
 """Pods that KAI's webhook changes, so that the next ones are rejected once their namespace is opted in. Pure.
 
 Source: kai-scheduler/KAI-Scheduler v0.14.0, pkg/admission/webhook/v1alpha2/gpusharing/gpu_sharing.go, Mutate;
-pkg/operator/operands/admission/resources.go, buildWebhookSelectors; pkg/apis/kai/v1/global.go.
+pkg/operator/operands/admission/resources.go, buildWebhookSelectors; pkg/operator/operands/pod_grouper/resources.go and
+pkg/podgrouper/pod_controller.go, which leave out the same namespaces; pkg/apis/kai/v1/global.go.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from findings.text import join_names
+from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
+from kube.names import DEFAULT_SCHEDULER_NAME
 from migration.cluster.evidence import list_at, mapping_at, text_map
-from translation.vocabularies.kai import FRACTION, MEMORY_MIB, SHARED_CONFIG_MAP, VISIBLE_DEVICES
+from migration.cluster.workloads import Workload, group_workloads
+from translation.vocabularies.kai import (
+    FRACTION,
+    MEMORY_MIB,
+    SCHEDULERS,
+    SHARED_CONFIG_MAP,
+    VISIBLE_DEVICES,
+)
 
 KAI_WEBHOOK: Final = (
     "KAI's webhook makes their pods with shares refer to ConfigMaps that only KAI's binder creates, so next pods are rejected once "
@@ -21,6 +33,13 @@ _LEAVE: Final = (
     "KAI's Config to a label that all other namespaces of KAI have, and {} not; a snapshot with that Config (kubectl get "
     "configs.kai.scheduler -o yaml, as a second --snapshot) shows it"
 )
+_BESIDE_KAI: Final = (
+    "its pods have shares that KAI's webhook changes, so they get claims only where KAI leaves the whole namespace, its pod grouper "
+    "too, and {} would go on with KAI's scheduler there: KAI would start no next pod of these"
+)
+_LEAVE_TOGETHER: Final = "move those to a namespace of their own, or let them get claims or another scheduler, too; then plan again from a new snapshot"
+_NAMES: Final = 5
+"""Workloads that a reason names."""
 
 
 def pods_of_kai_webhook(objects: Iterable[SourceObject]) -> frozenset[tuple[str, str]]:
@@ -41,6 +60,92 @@ def pods_of_kai_webhook(objects: Iterable[SourceObject]) -> frozenset[tuple[str,
         for namespace, name in changed
         if all(own.items() <= labels.get(namespace, {}).items() for own in selectors)
     )
+
+
+class KaiPods(msgspec.Struct, frozen=True, kw_only=True):
+    """The pods of KAI in the namespaces with shares that its webhook changes.
+
+    Attributes:
+        changed: The workloads, as `Kind/namespace/name`, that get claims, and with live pods that the webhook has changed.
+        by_namespace: Namespace of these to all workloads there whose pods name KAI's scheduler, those without devices too.
+        leaving: Those of these whose next pods name another scheduler once they get claims.
+    """
+
+    changed: frozenset[str] = frozenset()
+    by_namespace: Mapping[str, tuple[str, ...]] = {}
+    leaving: frozenset[str] = frozenset()
+
+    def staying_beside(self, share: str, moved: Collection[str]) -> tuple[str, ...]:
+        """Return the other workloads of the namespace of a share that go on with KAI, so that KAI has to stay there.
+
+        Args:
+            share: A workload with shares.
+            moved: The workloads that get claims by then.
+        """
+        return tuple(
+            name
+            for name in self.by_namespace.get(share.split("/")[1], ())
+            if name != share and (name not in self.leaving or name not in moved)
+        )
+
+
+def find_kai_pods(
+    objects: Iterable[SourceObject],
+    changed: frozenset[str],
+    next_schedulers: Mapping[str, str],
+    namespace: str,
+) -> KaiPods:
+    """Return the pods of KAI beside shares that its webhook changes.
+
+    Args:
+        objects: The cluster's objects.
+        changed: The workloads with these shares, at least one, as `Kind/namespace/name`.
+        next_schedulers: Workload that gets claims to the scheduler that its pods name then.
+        namespace: The namespace for objects that name none.
+    """
+    namespaces = {name.split("/")[1] for name in changed}
+    own = {
+        group.key.reference: frozenset(_schedulers(group))
+        for group in group_workloads(objects, namespace)
+        if group.key.namespace in namespaces
+    }
+    # KAI's Config may give its scheduler another name.
+    schedulers = frozenset(SCHEDULERS).union(*(own.get(name, ()) for name in changed))
+    schedulers -= {DEFAULT_SCHEDULER_NAME, ""}
+    by_namespace: dict[str, list[str]] = {}
+    for name in sorted(own):
+        if not schedulers.isdisjoint(own[name]):
+            by_namespace.setdefault(name.split("/")[1], []).append(name)
+    return KaiPods(
+        changed=changed,
+        by_namespace={name: tuple(names) for name, names in by_namespace.items()},
+        leaving=frozenset(
+            name for name, scheduler in next_schedulers.items() if scheduler not in schedulers
+        ),
+    )
+
+
+def staying_with_kai(names: Sequence[str]) -> tuple[str, str]:
+    """Return the reason that shares of KAI stay beside other pods of it, and the fix.
+
+    Args:
+        names: The workloads of these others, as `Kind/namespace/name`.
+    """
+    return _BESIDE_KAI.format(join_names(names, _NAMES)), _LEAVE_TOGETHER
+
+
+def scheduler_of(pod: object) -> str:
+    """Return the scheduler that a pod names; empty without one."""
+    return str(mapping_at(pod, "spec").get("schedulerName") or "")
+
+
+def _schedulers(group: Workload) -> Iterator[str]:
+    """Yield the schedulers that the pods of a workload name, and its template."""
+    yield from map(scheduler_of, (pod.document for pod in group.pods))
+    path = pod_path(group.owner.api_version, group.owner.kind) if group.owner is not None else None
+    if group.owner is not None and path is not None:
+        _, template = resolve_path(group.owner.document, path)
+        yield scheduler_of(template)
 
 
 def leave_kai_webhook(namespaces: Sequence[str]) -> str:

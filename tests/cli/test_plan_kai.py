@@ -11,7 +11,7 @@ from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 from testing.documents import api_object, namespace
 from testing.migration import GPU, hami_node, plugin_node, workload
-from testing.plan import checks_before, planned, run_script, script
+from testing.plan import checks_before, failed_before, held_objects, planned, run_script, script
 
 ADOPTED: Final = """\
 translation:
@@ -319,3 +319,102 @@ def test_a_namespace_whose_shares_stay_with_kai_keeps_its_webhook(tmp_path: Path
     plan = planned(tmp_path, objects, *options)
 
     assert "namespaceLabelSelector" not in str(plan["waves"])
+
+
+# --- other pods of KAI in the namespace -----------------------------------------------------------
+
+
+def opted_out(objects: list[Any]) -> list[Any]:
+    objects[0]["spec"]["template"]["metadata"]["labels"] = {
+        "drawbridge.internal/translate": "false"
+    }
+    for pod in objects[1:]:
+        pod["metadata"]["labels"]["drawbridge.internal/translate"] = "false"
+    return objects
+
+
+OTHERS: Final = {
+    "without devices": workload("other", {"cpu": "1"}, ["gpu-2"], schedulerName="kai-scheduler"),
+    "without pods": workload("other", {"cpu": "1"}, [], schedulerName="kai-scheduler"),
+    "opted out": opted_out(workload("other", {GPU: "1"}, ["gpu-2"], schedulerName="kai-scheduler")),
+    "unserved": workload(
+        *("other", {GPU: "1", "nvidia.com/gpumem": "8000"}, ["gpu-2"]),
+        schedulerName="kai-scheduler",
+        nodeSelector={"nvidia.com/gpu.product": "NVIDIA-H100"},
+    ),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_shares_stay_where_kai_has_to_go_on_in_their_namespace(
+    tmp_path: Path, other: list[Any]
+) -> None:
+    """KAI had to leave the namespace as a whole, and no next pod of the other one would have started."""
+    whole = workload("whole", {GPU: "1"}, ["gpu-1"], schedulerName="kai-scheduler")
+    objects = changed_cluster(*whole, *copy.deepcopy(other))
+    file = tmp_path / "cluster.yaml"
+
+    plan = planned(tmp_path, objects, "--settings", settings(tmp_path))
+    file.write_text(dump_yaml(objects))
+    options = ("--settings", settings(tmp_path), "-o", "json")
+    answer = json.loads(drawbridge("assess", "--snapshot", file, *options).stdout)
+
+    text = "Deployment/team/other would go on with KAI's scheduler there"
+    assert text in held_objects(plan)["Deployment/team/web"]
+    assert "with shares that KAI's webhook changes" in held_objects(plan)["Node//gpu-0"]
+    assert [["Deployment/team/whole"]] == [
+        part["workloads"] for wave in plan["waves"] for part in wave["partialNamespaces"]
+    ]
+    assert [] == [name for wave in plan["waves"] for name in wave["kaiNamespaces"]]
+    assert "namespaceLabelSelector" not in str(plan["waves"])
+    (blocker,) = (entry for entry in answer["blockers"] if entry["code"] == "kaiWebhook")
+    assert text in blocker["message"]
+    assert ["Deployment/team/web"] == blocker["objects"]
+    assert [] == [entry for entry in answer["notes"] if entry["code"] == "kaiWebhook"]
+
+
+def test_a_namespace_that_moves_in_parts_leaves_kai_in_one_wave(tmp_path: Path) -> None:
+    """A share moved in a wave, and other pods of KAI in a later one: between both KAI would have started none of these."""
+    stuck = workload(
+        *("stuck", {GPU: "1", "nvidia.com/gpumem": "8000"}, ["gpu-2"]),
+        nodeSelector={"nvidia.com/gpu.product": "NVIDIA-H100"},
+    )
+    whole = workload("whole", {GPU: "1"}, ["gpu-1"] * 4, schedulerName="kai-scheduler")
+    nodes = [plugin_node(f"gpu-{number}") for number in range(3, 6)]
+
+    plan = planned(
+        *(tmp_path, changed_cluster(*nodes, *whole, *stuck), "--wave-nodes", "1"),
+        *("--settings", settings(tmp_path)),
+    )
+
+    assert "Deployment/team/stuck" in held_objects(plan)
+    assert [["Deployment/team/web", "Deployment/team/whole"]] == [
+        sorted(part["workloads"]) for wave in plan["waves"] for part in wave["partialNamespaces"]
+    ]
+    assert [["team"]] == [wave["kaiNamespaces"] for wave in plan["waves"] if wave["kaiNamespaces"]]
+
+
+def test_shares_wait_for_pods_of_kai_that_move_with_their_namespace_alone(tmp_path: Path) -> None:
+    """A pod without a controller gets claims with its whole namespace alone, and here that never moves."""
+    stuck = workload(
+        *("stuck", {GPU: "1", "nvidia.com/gpumem": "8000"}, ["gpu-2"]),
+        nodeSelector={"nvidia.com/gpu.product": "NVIDIA-H100"},
+    )
+    _, pod = workload("bare", {GPU: "1"}, ["gpu-1"], schedulerName="kai-scheduler")
+    del pod["metadata"]["ownerReferences"]
+
+    plan = planned(tmp_path, changed_cluster(pod, *stuck), "--settings", settings(tmp_path))
+
+    assert "Pod/team/bare-0 would go on" in held_objects(plan)["Deployment/team/web"]
+    assert [] == [name for wave in plan["waves"] for name in wave["kaiNamespaces"]]
+
+
+def test_a_pod_of_kai_that_has_come_since_stops_the_wave_of_its_namespace(tmp_path: Path) -> None:
+    plan = planned(tmp_path, changed_cluster(), "--settings", settings(tmp_path))
+    (wave,) = (wave["wave"] for wave in plan["waves"] if wave["kaiNamespaces"])
+
+    before = failed_before(tmp_path, changed_cluster(), wave)
+    failed = failed_before(tmp_path, changed_cluster(*OTHERS["without devices"]), wave)
+
+    assert "Deployment/team/web" not in before
+    assert "Deployment/team/other would go on" in failed["Deployment/team/web"]

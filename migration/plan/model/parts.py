@@ -37,6 +37,31 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Divisible(msgspec.Struct, frozen=True, kw_only=True):
+    """Workloads that can get claims by themselves, as `Kind/namespace/name`.
+
+    Attributes:
+        together: Sets of them of which none gets claims before the others.
+    """
+
+    workloads: frozenset[str]
+    together: tuple[frozenset[str], ...] = ()
+
+    def groups(self, workloads: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the workloads that move by themselves, with those that move together at the place of the last one.
+
+        Args:
+            workloads: Some of the workloads of a namespace, in their order.
+        """
+        left, groups = set(workloads), list[tuple[str, ...]]()
+        for name in workloads:
+            own = next((names for names in self.together if name in names), frozenset([name]))
+            left.discard(name)
+            if own.isdisjoint(left):
+                groups.append(tuple(entry for entry in workloads if entry in own))
+        return groups
+
+
 class AwaitedNodes(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes for a namespace: the first switch of them comes before its opt-in as a whole.
 
@@ -85,7 +110,7 @@ def servable_parts(
     unserved: Collection[str],
     workloads: Sequence[AssessedWorkload],
     selected: Collection[str],
-    divisible: Collection[str],
+    divisible: Divisible,
     *,
     partial: Collection[str] = (),
 ) -> tuple[Part, ...]:
@@ -112,10 +137,11 @@ def servable_parts(
     servable: list[Part] = []
     for part in whole_namespaces(names, workloads):
         if part.namespace in incomplete:
+            movable = _movable(part.namespace, workloads, selected, divisible.workloads)
+            names = [entry.key.reference for entry in movable]
             servable += [
-                Part(namespace=part.namespace, workloads=(workload.key.reference,))
-                for workload in _movable(part.namespace, workloads, selected, divisible)
-                if workload.key.reference not in unserved
+                Part(namespace=part.namespace, workloads=own)
+                for own in divisible.groups([name for name in names if name not in unserved])
             ]
         else:
             servable.append(part)
@@ -127,7 +153,7 @@ def divide(
     names: Collection[str],
     workloads: Sequence[AssessedWorkload],
     selected: Collection[str],
-    divisible: Collection[str],
+    divisible: Divisible,
     *,
     waiting: Collection[str] = (),
     staying: Collection[str] = (),
@@ -146,15 +172,13 @@ def divide(
     divided: list[Part] = []
     for part in parts:
         if part.namespace in names and part.completes:
-            movable = _movable(part.namespace, workloads, selected, divisible)
+            movable = _movable(part.namespace, workloads, selected, divisible.workloads)
             movable.sort(key=lambda workload: workload.key.reference in staying)
             count = sum(1 for _ in _getting_claims(part.namespace, workloads, selected))
+            groups = divisible.groups([workload.key.reference for workload in movable])
             if len(movable) == count and part.namespace not in waiting:
-                movable = movable[:-1]  # The last one moves with the namespace itself.
-            divided += [
-                Part(namespace=part.namespace, workloads=(workload.key.reference,))
-                for workload in movable
-            ]
+                groups = groups[:-1]  # The last ones move with the namespace itself.
+            divided += [Part(namespace=part.namespace, workloads=own) for own in groups]
         divided.append(part)
     return tuple(divided)
 

@@ -42,18 +42,14 @@ def reservation_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[s
 def kai_namespaces(wave: Wave, changed: Collection[str]) -> tuple[str, ...]:
     """Return the namespaces of shares that a wave gives claims while KAI's webhook changes their pods.
 
-    In a namespace that moves in parts shares of later ones keep their keys, and KAI starts them with its webhook alone.
+    In a namespace that moves in parts, earlier ones have their claims, and later ones keep KAI's scheduler.
 
     Args:
-        wave: The wave with its namespaces.
+        wave: The wave with its workloads.
         changed: The workloads, as `Kind/namespace/name`, that get claims, and with pods that the webhook has changed.
     """
-    namespaces = {
-        name.split("/")[1]
-        for name in changed
-        if name.split("/")[1] in wave.namespaces or name in wave.labelled_workloads
-    }
-    return tuple(sorted(namespaces))
+    names = (entry.object for entry in wave.workloads)
+    return tuple(sorted({name.split("/")[1] for name in names if name in changed}))
 
 
 def kai_webhook_notes(namespaces: Sequence[str]) -> Iterator[str]:

@@ -21,6 +21,7 @@ from migration.cluster.evidence import mapping_at
 from migration.cluster.limit_ranges import RejectedWorkload
 from migration.conversion.quota_amounts import resource_name
 from migration.conversion.replaced_lines import without_replaced_lines
+from migration.legacy.kai_webhook import staying_with_kai
 from migration.plan.checks.before import AGAIN, check_before
 from migration.plan.checks.checks import (
     Check,
@@ -91,6 +92,7 @@ def check_before_wave(
         workload_checks=(
             *check_unplanned(plan, wave.nodes, cluster, prepared.groups),
             *_check_limit_ranges(cluster.rejected_next, wave, _workloads_of(prepared, wave)),
+            *_check_kai_pods(prepared, wave),
         ),
     )
 
@@ -110,6 +112,23 @@ def _check_limit_ranges(
         if reference in own or not draining.isdisjoint(entry.nodes):
             text = f"{entry.fault.text} would reject its new pods, so what is evicted does not come again: {entry.fault.fix}"
             yield failed_check(reference, text)
+
+
+def _check_kai_pods(prepared: PreparedCluster, wave: Wave) -> Iterator[Check]:
+    """Yield a failed check for each share of KAI that a wave moves while other pods of KAI stay in its namespace."""
+    stage = prepared.stage()
+    moved = {
+        workload.key.reference
+        for workload in prepared.cluster.workloads
+        if stage.has_moved(workload)
+        or workload.key.namespace in wave.namespaces
+        or workload.key.reference in wave.labelled_workloads
+    }
+    for share in sorted(moved & prepared.kai_pods.changed):
+        names = prepared.kai_pods.staying_beside(share, moved)
+        if names and share.split("/")[1] in wave.kai_namespaces:
+            reason, fix = staying_with_kai(names)
+            yield failed_check(share, f"{reason}: {fix}")
 
 
 def check_planned_pods(

@@ -310,7 +310,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     plan = with_environment(
         _with_deleted_pods(plan, waves.details, prepared, question.namespace),
         *(question.objects, vocabularies_in_force(question.options, question.profiles)),
-        nodes_by_use=nodes_by_use(prepared.cluster, live_nodes, question.objects),
+        nodes_by_use=nodes_by_use(prepared.cluster, live_nodes, prepared.kai_pods.changed),
         plugins=plugins,
     )
     all_details = _with_courses(plan.waves, waves.details, prepared)

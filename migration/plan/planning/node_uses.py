@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from kube.manifests.source import SourceObject
 from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.outcomes import Outcome, translated_pod
-from migration.assessment.unmoved import find_changed_by_kai
 from migration.cluster.evidence import mapping_at
 from migration.cluster.node_devices import Source
 from migration.plan.model.nodes_by_use import NodesByUse
@@ -15,14 +13,14 @@ from translation.cluster.native_allocation import makes_claims_of_names
 def nodes_by_use(
     cluster: AssessedCluster,
     live_nodes: Mapping[str, Sequence[str]],
-    objects: Sequence[SourceObject],
+    changed_by_kai: frozenset[str],
 ) -> NodesByUse:
     """Return the nodes by the outcome of the workloads with pods there.
 
     Args:
         cluster: The cluster.
         live_nodes: Workload, as `Kind/namespace/name`, to the nodes of its pods.
-        objects: The cluster's objects.
+        changed_by_kai: The workloads with shares that KAI's webhook changes, as `Kind/namespace/name`.
     """
     nodes: dict[bool, set[str]] = {True: set(), False: set()}
     for workload in cluster.workloads:
@@ -38,9 +36,7 @@ def nodes_by_use(
         },
         hami=frozenset(entry.node for entry in cluster.nodes if entry.source is Source.HAMI),
         kept_schedulers=_kept_schedulers(cluster),
-        changed_by_kai=frozenset(
-            key.reference for key in find_changed_by_kai(objects, cluster.workloads)
-        ),
+        changed_by_kai=changed_by_kai,
     )
 
 

@@ -20,6 +20,7 @@ from migration.assessment.outcomes import (
     claiming_namespaces,
     group_with_devices,
 )
+from migration.assessment.unmoved import read_kai_pods
 from migration.cluster.evidence import Evidence, is_ready, mapping_at, read_evidence
 from migration.cluster.node_devices import Source, doubled_nodes
 from migration.cluster.reservations import held_gpus, without_reservations
@@ -27,6 +28,7 @@ from migration.cluster.volumes import Volumes, bound_pods, pinned_pods, pods_of_
 from migration.cluster.workloads import Workload
 from migration.conversion.quota_conversion import ConvertedQuota, knows_use
 from migration.conversion.replaced_lines import convert_plan_quotas, planned_objects
+from migration.legacy.kai_webhook import KaiPods
 from migration.plan.drivers.confirmed import Confirmation
 from migration.plan.facts.given_cards import read_cards
 from migration.plan.facts.opted_in import (
@@ -111,6 +113,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
         volume_nodes: Namespace and name of the running pods with such volumes, those without devices too, to their nodes.
         objects: The cluster's objects, without mappings that are too wide, and pods that hold a GPU for others.
         taken_back: The systems that take back changes of workloads.
+        kai_pods: The pods of KAI beside shares that its webhook changes.
     """
 
     objects: tuple[SourceObject, ...]
@@ -123,6 +126,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
     work: Mapping[str, Sequence[PlannedWork]]
     ending: Mapping[PodKey, str]
     taken_back: TakenBack = TakenBack()
+    kai_pods: KaiPods = KaiPods()
 
     @property
     def live_nodes(self) -> dict[str, list[str]]:
@@ -225,6 +229,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
             partial=partial,
             awaited=awaited,
             starting=self.starting_workloads,
+            kai_pods=self.kai_pods,
         )
 
     def unpublished(
@@ -299,6 +304,7 @@ def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
         groups=groups,
         ending=ending_pods(work, evidence, groups),
         taken_back=read_taken_back(objects, groups, question.namespace),
+        kai_pods=read_kai_pods(objects, cluster.workloads, question.namespace),
     )
 
 

@@ -286,7 +286,7 @@ class WaveSearch:
     def explain_part(self, moment: Moment, attempt: Attempt, part: Part) -> str:
         """Return the reason that a part gets no claims with a wave, too; empty for one that would fit."""
         names = frozenset(entry.node.name for entry in attempt.nodes)
-        text = part.workloads[0] if part.workloads else "the rest of it"
+        text = join_names(part.workloads) or "the rest of it"
         if part not in moment.servable(names, self._placer.daemon_pods.nodes(moment.placement)):
             return f"no node that {text} may use is switched by then"
         if awaited := moment.awaiting(part, names):

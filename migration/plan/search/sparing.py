@@ -4,14 +4,14 @@ The search for waves takes the largest one that leaves a node to spare, though l
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Final, TypeVar
 
 import msgspec
 
 from migration.assessment.outcomes import AssessedWorkload
-from migration.plan.model.parts import Part, divide, numbers_to_try, share_of_wave
+from migration.plan.model.parts import Divisible, Part, divide, numbers_to_try, share_of_wave
 from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.losses import NodeLosses
 from migration.plan.search.moments import (
@@ -55,7 +55,7 @@ class SparingSearch:
         placer: Placer,
         losses: NodeLosses,
         policy: Policy,
-        moving: tuple[Sequence[AssessedWorkload], Collection[str]],
+        moving: tuple[Sequence[AssessedWorkload], Divisible],
         progress: PlanProgress,
     ) -> None:
         """Prepare the search.

@@ -16,13 +16,22 @@ from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.stopped_outcomes import suspended_text
 from migration.assessment.unmoved import staying_nodes
+from migration.legacy.kai_webhook import KaiPods
 from migration.plan.facts.taken_back import TakenBack
-from migration.plan.model.parts import AwaitedNodes, Part, bare_pods, divide, servable_parts
+from migration.plan.model.parts import (
+    AwaitedNodes,
+    Divisible,
+    Part,
+    bare_pods,
+    divide,
+    servable_parts,
+)
 from migration.plan.model.plan import Held, PlannedNode
 from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.closed_nodes import closed_reasons, full_nodes, unknown_nodes
 from migration.plan.search.couplings import idle_workloads, with_couplings
 from migration.plan.search.device_map import wave_details
+from migration.plan.search.kai_parts import divisible_beside_kai, held_beside_kai
 from migration.plan.search.losses import NodeLosses
 from migration.plan.search.moments import (
     Candidate,
@@ -88,6 +97,7 @@ class Planner:
         taken_back: TakenBack,
         partial: Collection[str] = (),
         awaited: Mapping[str, AwaitedNodes] = {},
+        kai_pods: KaiPods,
         starting: Collection[str] = (),
     ) -> None:
         """Prepare the planner.
@@ -103,8 +113,10 @@ class Planner:
             partial: The namespaces that are never opted in as a whole.
             awaited: Namespace to nodes that it waits for, besides those for the next pods of its workloads.
             starting: The workloads with pods to come, as `Kind/namespace/name`, without DaemonSets.
+            kai_pods: The pods of KAI beside shares that its webhook changes.
         """
-        self._divisible, self._partial = divisible, partial
+        self._divisible = Divisible(workloads=frozenset(divisible))
+        self._partial, self._kai_pods = partial, kai_pods
         self._awaited, self._starting = awaited, frozenset(starting)
         self._bound, self._taken_back = bound_pods, taken_back
         self._cluster, self._workloads = cluster, cluster.workloads
@@ -144,8 +156,14 @@ class Planner:
         stage = self._labelled(start, (entry.node for entry in candidates))
         self._usable = UsableNodes(self._cluster, self._placer, stage.labels)
         self._serving = self._usable.claim_nodes(self._workloads)
-        self._divisible = frozenset(filter(self._serving.get, self._divisible))
+        divisible = frozenset(filter(self._serving.get, self._divisible.workloads))
         unmovable = {entry.workload.key.reference: entry for entry in self.unmovable(stage)}
+        unmovable |= held_beside_kai(
+            *(self._kai_pods, self._workloads, unmovable, divisible),
+            namespaces=namespaces,
+            partial=self._partial,
+        )
+        self._divisible = divisible_beside_kai(self._kai_pods, unmovable, divisible)
         self._unmovable = frozenset(unmovable)
         nodes_of = {
             name: self._nodes_of(entry.workload) if entry.nodes is None else entry.nodes
