@@ -113,13 +113,14 @@ stop_for() {
 }
 # Stop until KAI's webhook leaves the namespaces $2 and further, or, as $1 says, takes them again.
 check_kai() {
-  local way="$1" kinds selector chosen namespace left=
+  local way="$1" kind selector chosen namespace left=
   shift
-  kinds="$(kubectl api-resources --api-group=kai.scheduler --output=name)"
-  case "$kinds" in *configs.kai.scheduler*) ;; *)
+  # By its name, since kubectl api-resources fails while any API of others is down.
+  kind="$(kubectl get customresourcedefinitions.apiextensions.k8s.io configs.kai.scheduler --ignore-not-found --output=name)"
+  if [ -z "$kind" ]; then
     printf 'there is no Config of KAI, so it is not known whether its webhook %s %s\n' "$way" "$*" >&2
-    return ;;
-  esac
+    return
+  fi
   # shellcheck disable=SC2016
   selector="$(kubectl get configs.kai.scheduler --output='go-template={{range .items}}{{with .spec.global}}{{range $key, $value := .namespaceLabelSelector}}{{$key}}={{$value}},{{end}}{{end}}{{end}}')"
   chosen=" $(kubectl get namespaces ${selector:+"--selector=${selector%,}"} --output='jsonpath={.items[*].metadata.name}') "
