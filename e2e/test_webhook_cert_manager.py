@@ -159,7 +159,7 @@ class Installed:
         return base64.b64decode(self.drawbridge.client_config()["caBundle"]).strip()
 
     def settled(self, name: str) -> bool:
-        """Whether a Certificate is ready and is not being issued.
+        """Return True if a Certificate is ready and is not being issued.
 
         Its Secret has a new certificate a moment before its condition `Issuing` is gone.
         """

@@ -81,7 +81,7 @@ def _opted_in_by(waves: Sequence[Wave]) -> dict[str, int]:
 def _earliest(
     workload: AssessedWorkload, group: Workload, last: int, opted_in_by: Mapping[str, int]
 ) -> int:
-    """Return the first wave after which the next pods of a workload get claims; 0 for the last one, or where it is not known."""
+    """Return the first wave to give the next pods of a workload claims; 0 for the last one and for an unknown one."""
     if workload.outcome not in _OUTCOMES or starts_with_requests(group):
         return 0
     first = opted_in_by.get(workload.key.namespace, last)
@@ -105,7 +105,7 @@ def _start(group: Workload, wave: int) -> str:
 
 
 def _is_volcano_job(group: Workload) -> bool:
-    """Return True for a Job of Volcano, which has no field `suspend`, and which a command of Volcano stops."""
+    """Return True for a Job of Volcano: it has no field `suspend`, and a command of Volcano stops it."""
     document = group.custom.document if group.custom is not None else {}
     return str(document.get("apiVersion", "")).startswith(_VOLCANO)
 

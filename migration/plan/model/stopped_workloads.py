@@ -30,6 +30,6 @@ class StoppedWorkload(
 
     @property
     def text(self) -> str:
-        """Return the reason and the fix in one line, with the wave after which it may start earlier."""
+        """Return the reason and the fix in one line, with the first wave that it may start after."""
         earlier = _EARLIER.format(self.earliest_wave) if self.earliest_wave else ""
         return f"{self.reason}: {self.fix}{earlier}"
