@@ -113,22 +113,24 @@ stop_for() {
 }
 # Stop until KAI's webhook leaves the namespaces $2 and further, or, as $1 says, takes them again.
 check_kai() {
-  local way="$1" kind selector chosen namespace left=
+  local way="$1" kind selector='' chosen namespace left=
   shift
   # By its name, since kubectl api-resources fails while any API of others is down.
   kind="$(kubectl get customresourcedefinitions.apiextensions.k8s.io configs.kai.scheduler --ignore-not-found --output=name)"
-  if [ -z "$kind" ]; then
+  # A comma for each Config, and one after each label. Helm leaves the definition behind when KAI is uninstalled.
+  # shellcheck disable=SC2016
+  if [ -n "$kind" ]; then selector="$(kubectl get configs.kai.scheduler --output='go-template={{range .items}},{{with .spec.global}}{{range $key, $value := .namespaceLabelSelector}}{{$key}}={{$value}},{{end}}{{end}}{{end}}')"; fi
+  if [ -z "$selector" ]; then
     printf 'there is no Config of KAI, so it is not known whether its webhook %s %s\n' "$way" "$*" >&2
     return
   fi
-  # shellcheck disable=SC2016
-  selector="$(kubectl get configs.kai.scheduler --output='go-template={{range .items}}{{with .spec.global}}{{range $key, $value := .namespaceLabelSelector}}{{$key}}={{$value}},{{end}}{{end}}{{end}}')"
+  selector="${selector//,,/,}" selector="${selector#,}"
   chosen=" $(kubectl get namespaces ${selector:+"--selector=${selector%,}"} --output='jsonpath={.items[*].metadata.name}') "
   for namespace in "$@"; do
     case "$way $chosen" in
       "leaves "*" $namespace "*) left="$left $namespace" ;;
       "takes "*" $namespace "*) ;;
-      takes*) left="$left $namespace" ;;
+      takes*) if ! is_gone "namespace/$namespace" ''; then left="$left $namespace"; fi ;;
     esac
   done
   if [ -z "$left" ]; then return; fi

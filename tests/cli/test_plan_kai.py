@@ -269,20 +269,31 @@ case "$*" in
   *"get configs.kai.scheduler "*) printf %s "@SELECTOR@" ;;
   *"get namespaces --selector=kai=on "*) printf %s "@CHOSEN@" ;;
   *"get namespaces --output=jsonpath={.items[*].metadata.name}"*) printf %s "other team" ;;
+  *"get namespace/team "*) echo @TEAM@ ;;
 esac
 """
+
+
+def kubectl_with(**values: str) -> str:
+    """KUBECTL with the answers of a cluster."""
+    kubectl = KUBECTL
+    for name, value in values.items():
+        kubectl = kubectl.replace(f"@{name.upper()}@", value)
+    return kubectl
 
 
 @pytest.mark.parametrize(
     ("name", "kinds", "selector", "chosen", "expected"),
     [
-        ("switch", "configs.kai.scheduler", "", "", "KAI's webhook changes pods of team: set"),
-        ("switch", "configs.kai.scheduler", "kai=on,", "a team b", "changes pods of team: set"),
-        ("switch", "configs.kai.scheduler", "kai=on,", "team-2 a", ""),
+        ("switch", "configs.kai.scheduler", ",", "", "KAI's webhook changes pods of team: set"),
+        ("switch", "configs.kai.scheduler", ",kai=on,", "a team b", "changes pods of team: set"),
+        ("switch", "configs.kai.scheduler", ",kai=on,", "team-2 a", ""),
+        ("switch", "configs.kai.scheduler", "", "", "there is no Config of KAI"),
         ("switch", "", "", "", "there is no Config of KAI"),
-        ("rollback", "configs.kai.scheduler", "kai=on,", "a", "does not change pods of team, so"),
-        ("rollback", "configs.kai.scheduler", "kai=on,", "team", ""),
-        ("rollback", "configs.kai.scheduler", "", "", ""),
+        ("rollback", "configs.kai.scheduler", ",kai=on,", "a", "does not change pods of team, so"),
+        ("rollback", "configs.kai.scheduler", ",kai=on,", "team", ""),
+        ("rollback", "configs.kai.scheduler", ",", "", ""),
+        ("rollback", "configs.kai.scheduler", "", "", "there is no Config of KAI"),
     ],
 )
 def test_scripts_stop_until_kais_webhook_leaves_or_takes_a_namespace(
@@ -294,10 +305,7 @@ def test_scripts_stop_until_kais_webhook_leaves_or_takes_a_namespace(
     """
     plan = planned(tmp_path, changed_cluster(), "--settings", settings(tmp_path))
     (wave,) = (wave for wave in plan["waves"] if wave["kaiNamespaces"])
-    values = (("@KINDS@", kinds), ("@SELECTOR@", selector), ("@CHOSEN@", chosen))
-    kubectl = KUBECTL
-    for mark, value in values:
-        kubectl = kubectl.replace(mark, value)
+    kubectl = kubectl_with(kinds=kinds, selector=selector, chosen=chosen, team="namespace/team")
 
     ran = run_script(
         *(tmp_path, f"wave-{wave['wave']}/{name}.sh", {"kubectl": kubectl}),
@@ -309,8 +317,23 @@ def test_scripts_stop_until_kais_webhook_leaves_or_takes_a_namespace(
     calls = (tmp_path / "calls").read_text().splitlines()
     is_labelled = any(call.startswith("kubectl patch namespace/team") for call in calls)
     is_stopped = "then run again" in ran.stderr
-    assert is_stopped is (bool(expected) and bool(kinds))
+    assert is_stopped is (bool(expected) and bool(selector))
     assert is_labelled is not (is_stopped and name == "switch")
+
+
+def test_the_way_back_leaves_out_a_namespace_that_is_gone(tmp_path: Path) -> None:
+    """Nobody could give it the label of KAI's Config, so `rollback.sh` never went on."""
+    plan = planned(tmp_path, changed_cluster(), "--settings", settings(tmp_path))
+    (wave,) = (wave["wave"] for wave in plan["waves"] if wave["kaiNamespaces"])
+    kubectl = kubectl_with(kinds="configs.kai.scheduler", selector=",kai=on,", chosen="a", team="")
+
+    ran = run_script(
+        *(tmp_path, f"wave-{wave}/rollback.sh", {"kubectl": kubectl}), ("--step", "namespaces")
+    )
+
+    assert 0 == ran.returncode, ran.stderr
+    assert "namespace/team was deleted since the plan was made" in ran.stdout
+    assert "then run again" not in ran.stderr
 
 
 def test_a_namespace_whose_shares_stay_with_kai_keeps_its_webhook(tmp_path: Path) -> None:
