@@ -65,7 +65,7 @@ def unmoved_text(workload: AssessedWorkload, lacking: Sequence[str]) -> tuple[st
         lacking: The DeviceClasses of its next claims that no node has devices of.
     """
     cause = next((entry for entry in workload.findings if entry.code in _BY_HAND), None)
-    if cause is None and workload.codes == (Code.FOREIGN_SCHEDULER.value,):
+    if _stays_with_scheduler(workload):
         return _OF_SCHEDULER, workload.fix
     if cause is None:
         return _NOT_KNOWN, _solving(workload)
@@ -94,7 +94,7 @@ def check_unmoved(cluster: AssessedCluster, proposed: Collection[str]) -> Iterat
     for workload in cluster.workloads:
         reference = workload.key.reference
         # Those that would be rejected are blockers by their codes.
-        if not _is_left(workload) or _is_opted_out(workload) or reference in proposed:
+        if not _is_left(workload) or _is_chosen(workload) or reference in proposed:
             continue
         if places := _kept_places(workload, cluster.state.pods, nodes):
             cause, fix = unmoved_text(workload, cluster.unserved_next.get(reference, ()))
@@ -113,10 +113,16 @@ def _is_left(workload: AssessedWorkload) -> bool:
     return workload.result is None and workload.outcome is not Outcome.REFUSED
 
 
-def _is_opted_out(workload: AssessedWorkload) -> bool:
-    """Return True if pods keep their keys since somebody chose so, for a reason that is told first."""
+def _is_chosen(workload: AssessedWorkload) -> bool:
+    """Return True if pods keep their keys since somebody chose so, by a label that is told first or for their scheduler."""
     cause = next((entry for entry in workload.findings if entry.code in _BY_HAND), None)
-    return cause is not None and cause.code is Code.OPTED_OUT
+    is_opted_out = cause is not None and cause.code is Code.OPTED_OUT
+    return is_opted_out or _stays_with_scheduler(workload)
+
+
+def _stays_with_scheduler(workload: AssessedWorkload) -> bool:
+    """Return True if the settings leave pods with shares to the scheduler that gives them these."""
+    return workload.codes == (Code.FOREIGN_SCHEDULER.value,)
 
 
 def staying_notes(cluster: AssessedCluster, unselected: Mapping[str, int]) -> Iterator[Blocker]:
@@ -126,7 +132,7 @@ def staying_notes(cluster: AssessedCluster, unselected: Mapping[str, int]) -> It
         cluster: The cluster.
         unselected: The pods of `find_unselected`.
     """
-    yield from _opted_out_notes(cluster)
+    yield from _chosen_notes(cluster)
     if unselected:
         yield Blocker(
             code=NOT_PLACED,
@@ -137,20 +143,22 @@ def staying_notes(cluster: AssessedCluster, unselected: Mapping[str, int]) -> It
         )
 
 
-def _opted_out_notes(cluster: AssessedCluster) -> Iterator[Blocker]:
+def _chosen_notes(cluster: AssessedCluster) -> Iterator[Blocker]:
     """Yield a note for each reason that pods stay as they are because somebody chose so, with their nodes.
 
-    The fix of other blockers is to set that label.
+    The fix of other blockers is to set that label, or that setting.
     """
     nodes = {node.node for node in cluster.nodes if node.legacy}
-    names_of: dict[tuple[str, str], list[str]] = {}
-    for workload in filter(_is_opted_out, filter(_is_left, cluster.workloads)):
+    names_of: dict[tuple[Code, str, str], list[str]] = {}
+    for workload in filter(_is_chosen, filter(_is_left, cluster.workloads)):
         if _kept_places(workload, cluster.state.pods, nodes):
+            is_of_scheduler = _stays_with_scheduler(workload)
+            code = Code.FOREIGN_SCHEDULER if is_of_scheduler else Code.OPTED_OUT
             text = unmoved_text(workload, ())
-            names_of.setdefault(text, []).append(workload.key.reference)
-    for (cause, fix), names in names_of.items():
+            names_of.setdefault((code, *text), []).append(workload.key.reference)
+    for (code, cause, fix), names in names_of.items():
         yield Blocker(
-            code=Code.OPTED_OUT.value,
+            code=code.value,
             message=f"a pod uses devices, and {cause}; it stays as it is, and so does its node",
             fix=fix,
             objects=tuple(names),

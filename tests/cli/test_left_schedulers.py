@@ -252,6 +252,19 @@ def test_an_assessment_says_what_the_webhook_does_with_a_share_of_kai(
         assert ("unknown", ["foreignScheduler"]) == (entry["outcome"], entry["codes"])
 
 
+def test_a_share_of_kai_that_stays_there_by_the_setting_is_a_note(tmp_path: Path) -> None:
+    """A blocker asked for another scheduler, which is what its owner has decided against."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(ADOPTED)
+
+    answer = json.loads(assessed(tmp_path, share_of_kai(), "-o", "json", "--settings", settings))
+
+    assert [] == answer["blockers"]
+    (note,) = (entry for entry in answer["notes"] if entry["code"] == "foreignScheduler")
+    assert "keeps it by translation.adoptSchedulers" in note["message"]
+    assert "it stays as it is, and so does its node" in note["message"]
+
+
 def test_a_plan_holds_the_node_of_a_share_of_kai_that_stays_there(tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text(ADOPTED)
