@@ -17,7 +17,7 @@ from admission.pods import Answer, Decision
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
-from kube.api.core import Pod, Toleration
+from kube.api.core import Pod, PodResourceClaim, Toleration
 from kube.api.extended_resources import requests_extended_resources
 from kube.jsonpatch import Operation, add, pointer, remove
 from kube.names import DEFAULT_SCHEDULER_NAME, QUOTA_GATE
@@ -113,6 +113,15 @@ def is_missing_claims(answer: Answer) -> bool:
         finding.code is Code.DRIVER_OWNERSHIP_UNKNOWN and finding.path != CLAIMS
         for finding in answer.findings
     )
+
+
+def missing_claims(pod: Pod, answer: Answer) -> tuple[PodResourceClaim, ...]:
+    """Return the entries of a pod's claims with claims or templates that an answer has as not known."""
+    paths = {
+        finding.path for finding in answer.findings if finding.code is Code.DRIVER_OWNERSHIP_UNKNOWN
+    }
+    entries = enumerate(pod.spec.resource_claims or ())
+    return tuple(entry for index, entry in entries if CLAIMS.child(index) in paths)
 
 
 def _tolerate(tolerations: Sequence[Toleration], taint: str) -> Iterator[Operation]:

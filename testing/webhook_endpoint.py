@@ -1,7 +1,7 @@
 """An HTTPS endpoint with the handlers of the webhook, for tests: a client, metrics, rules."""
 
 from base64 import b64decode
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -23,7 +23,9 @@ from admission.webhook_configuration import (
 )
 from certs.authority import Authority
 from certs.serving import Listener, client_tls_context, issue_serving_certificate
+from kube.api.core import PodResourceClaim
 from kube.api.workloads import VALIDATED_KINDS
+from kube.errors import KubeError
 from kube.names import SCHEDULER_NAME
 from process.model.durations import PositiveDuration
 from rules.context.context import Context
@@ -37,7 +39,7 @@ from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from webhook.endpoint import Endpoint, Handler
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import PodReviewHandler
-from webhook.route import GroupSource, RoutingReviewHandler
+from webhook.route import ClaimFinder, GroupSource, RoutingReviewHandler
 from webhook.settings import WebhookSettings
 from webhook.validate import ObjectReviewHandler, WorkloadReviewHandler
 
@@ -131,6 +133,23 @@ class FixedGroups:
         return self._groups
 
 
+class FixedClaims:
+    """Names of claims and templates that the API server has, and that no cache has yet."""
+
+    def __init__(self, *names: str, error: KubeError | None = None) -> None:
+        self._names = names
+        self._error = error
+
+    async def has_any(self, _: str, entries: Iterable[PodResourceClaim]) -> bool:
+        if self._error is not None:
+            raise self._error
+        return any(
+            name in self._names
+            for entry in entries
+            for name in (entry.resource_claim_name, entry.resource_claim_template_name)
+        )
+
+
 @asynccontextmanager
 async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]]:
     """Yield a function that starts an endpoint; all are stopped in the end."""
@@ -144,6 +163,7 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
             handlers: Mapping[str, Handler] = MappingProxyType({}),
             *,
             groups: GroupSource = FixedGroups(Groups()),  # noqa: B008 - it does not change
+            claims: ClaimFinder = FixedClaims(),  # noqa: B008 - it does not change
             **settings: Any,
         ) -> WebhookEndpoint:
             registry = CollectorRegistry()
@@ -167,6 +187,7 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
                 runner,
                 bridge=Bridge(SCHEDULER_NAME),
                 groups=groups,
+                claims=claims,
                 retries_s=retries_s,
             )
             reviews = {

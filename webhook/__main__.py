@@ -48,6 +48,7 @@ from webhook.ca_bundle_check import CaBundleCheck
 from webhook.endpoint import Endpoint, Handler
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import PodReviewHandler
+from webhook.new_claims import NewClaims
 from webhook.reviews import ReviewRunner
 from webhook.route import RoutingReviewHandler
 from webhook.self_check import SelfCheck
@@ -102,6 +103,7 @@ async def serve(process: Process[Settings]) -> None:
             certificates,
             metrics,
             pod_groups=PodGroupCache(informers, adopts=settings.validation.adopt_gangs),
+            claims=NewClaims(client, process.clock(client)),
             now=process.clock(client),
         )
         self_check = SelfCheck(
@@ -210,12 +212,13 @@ def build_endpoint(
     metrics: WebhookMetrics,
     *,
     pod_groups: PodGroupCache,
+    claims: NewClaims,
     now: Clock,
 ) -> Endpoint:
     """Return the HTTPS server with a handler for each path."""
     return Endpoint(
         settings.webhook,
-        _handlers(settings, caches, metrics, pod_groups=pod_groups, now=now),
+        _handlers(settings, caches, metrics, pod_groups=pod_groups, claims=claims, now=now),
         metrics,
         find_path=caches.path_keys.find,
         chance=random.random,
@@ -229,6 +232,7 @@ def _handlers(
     metrics: WebhookMetrics,
     *,
     pod_groups: PodGroupCache,
+    claims: NewClaims,
     now: Clock,
 ) -> Mapping[str, Handler]:
     """Return path to handler."""
@@ -267,6 +271,7 @@ def _handlers(
         runner,
         bridge=Bridge(settings.validation.bridge_scheduler, settings.validation.bridge_taint),
         groups=pod_groups,
+        claims=claims,
     )
     return {
         MUTATE_PATH: pods.handle,

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Final, Protocol
 
@@ -12,9 +13,10 @@ from admission.group_routing import Groups, is_group_unknown, route_member
 from admission.objects import recorded_claims, unreadable
 from admission.pods import UNTOUCHED, Answer, postponed
 from admission.review import UnreadableObjectError
-from admission.routing import Bridge, is_missing_claims
+from admission.routing import Bridge, is_missing_claims, missing_claims
 from kube.api.admission import AdmissionRequest
-from kube.api.core import Pod
+from kube.api.core import Pod, PodResourceClaim
+from kube.errors import KubeError
 from rules.context.context import Context
 from rules.engine.engine import Target
 from translation.cluster.snapshot import TranslationSnapshot
@@ -37,8 +39,8 @@ RETRIES_S: Final = (0.2, 0.8)
 """Pauses before a pod is looked at again whose claims or group are not known: a template that is applied together
 with its pod may come to the caches a moment later."""
 MAX_WAITING: Final = 32
-"""Reviews that wait so at a time; less than a third of those that may be in flight. A further one is
-answered at once, so that pods whose templates never come keep no others from being reviewed."""
+"""Reviews that wait so at a time; less than a third of those that may be in flight. A further one waits for none, so
+that pods whose templates never come keep no others from being reviewed. As many may ask the API server at a time."""
 MAX_WAITING_OF_NAMESPACE: Final = 8
 """The same for the pods of one namespace."""
 NOT_READY: Final = "it is not known yet which drivers the bridge owns"
@@ -79,11 +81,47 @@ class GroupSource(Protocol):
         ...
 
 
+class ClaimFinder(Protocol):
+    """Finds the claims and templates that the caches do not have yet."""
+
+    async def has_any(self, namespace: str, entries: Iterable[PodResourceClaim]) -> bool:
+        """Return True if the API server has one of the claims and templates of a pod, a new one.
+
+        Raises:
+            KubeError: The API server does not answer.
+        """
+        ...
+
+
+class _Places:
+    """The reviews that wait for something at a time, of all namespaces and of each."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[str] = Counter()
+
+    @contextmanager
+    def take(self, namespace: str) -> Iterator[bool]:
+        """Take a place for a review; yield False if there is none."""
+        counts = self._taken
+        is_full = counts.total() >= MAX_WAITING or counts[namespace] >= MAX_WAITING_OF_NAMESPACE
+        if is_full:
+            yield False
+            return
+        counts[namespace] += 1
+        try:
+            yield True
+        finally:
+            counts[namespace] -= 1
+            if not counts[namespace]:
+                del counts[namespace]
+
+
 class RoutingReviewHandler:
     """Answers reviews of pods with claims or in a group.
 
     Without an answer in time the creation of the pod is postponed: the pod would get a scheduler that cannot
-    allocate its devices, and could not be given another one.
+    allocate its devices, and could not be given another one. So it is where the API server has a claim of it that
+    the caches do not have yet.
     """
 
     def __init__(
@@ -95,6 +133,7 @@ class RoutingReviewHandler:
         *,
         bridge: Bridge,
         groups: GroupSource,
+        claims: ClaimFinder,
         retries_s: Sequence[float] = RETRIES_S,
     ) -> None:
         """Answer with an evaluator.
@@ -103,6 +142,7 @@ class RoutingReviewHandler:
             snapshot: Returns the present state, with the profiles by which pods are translated.
             bridge: The additions to pods that the bridge schedules.
             groups: The PodGroups, which decide about all of their pods.
+            claims: Finds claims that the evaluator does not know yet.
             retries_s: The delays in `RETRIES_S`.
         """
         self._evaluator = evaluator
@@ -111,8 +151,9 @@ class RoutingReviewHandler:
         self._runner = runner
         self._bridge = bridge
         self._groups = groups
+        self._claims = claims
         self._retries_s = tuple(retries_s)
-        self._waiting: Counter[str] = Counter()
+        self._waiting, self._asking = _Places(), _Places()
 
     async def handle(self, http_request: web.BaseRequest) -> web.Response:
         """Answer a review of a pod.
@@ -158,13 +199,18 @@ class RoutingReviewHandler:
                 pod, target.namespace, context, self._bridge, groups=groups, derived=derived
             )
 
+        namespace = target.namespace
         try:
-            answer = await self._evaluate(request, target.namespace, route, deadline_s)
+            answer = await self._evaluate(request, namespace, route, deadline_s)
             for pause_s in self._retries_s:
                 is_incomplete = is_missing_claims(answer) or is_group_unknown(answer)
-                if not is_incomplete or not await self._pause(target.namespace, pause_s):
+                if not is_incomplete or not await self._pause(namespace, pause_s):
                     break
-                answer = await self._evaluate(request, target.namespace, route, deadline_s)
+                answer = await self._evaluate(request, namespace, route, deadline_s)
+            if is_missing_claims(answer):
+                async with asyncio.timeout_at(deadline_s - ANSWER_S):
+                    if await self._may_come(namespace, missing_claims(pod, answer)):
+                        return postponed(BUSY)
         except TimeoutError:
             self._metrics.validation_timeouts.inc()
             return postponed(BUSY)
@@ -172,17 +218,20 @@ class RoutingReviewHandler:
 
     async def _pause(self, namespace: str, pause_s: float) -> bool:
         """Wait for claims of a pod; return False without a wait if too many wait already."""
-        waiting = self._waiting
-        if waiting.total() >= MAX_WAITING or waiting[namespace] >= MAX_WAITING_OF_NAMESPACE:
-            return False
-        waiting[namespace] += 1
-        try:
-            await asyncio.sleep(pause_s)
-        finally:
-            waiting[namespace] -= 1
-            if not waiting[namespace]:
-                del waiting[namespace]
-        return True
+        with self._waiting.take(namespace) as is_taken:
+            if is_taken:
+                await asyncio.sleep(pause_s)
+            return is_taken
+
+    async def _may_come(self, namespace: str, entries: Sequence[PodResourceClaim]) -> bool:
+        """Return True if the caches may have one of the claims a moment later: the API server has it, or does not say."""
+        with self._asking.take(namespace) as is_taken:
+            if not is_taken:
+                return True
+            try:
+                return await self._claims.has_any(namespace, entries)
+            except KubeError:
+                return True
 
     async def _evaluate(
         self,

@@ -12,6 +12,7 @@ from admission.webhook_configuration import ROUTE_PATH
 from allocator.declarations.pod_group import PodGroup
 from kube.api.meta import convert
 from kube.api.resource import DeviceClaim
+from kube.errors import KubeError
 from kube.names import GROUP_SCHEDULER_ANNOTATION, SCHEDULER_NAME
 from rules.context.context import Context
 from testing.builders import NAMESPACE, admit, gpus, pod, translation_snapshot
@@ -19,6 +20,7 @@ from testing.documents import EXAMPLE, Document, exactly
 from testing.fake_api_server import until
 from testing.rule_contexts import named_class
 from testing.webhook_endpoint import (
+    FixedClaims,
     FixedEvaluator,
     FixedGroups,
     StartEndpoint,
@@ -121,6 +123,48 @@ async def test_pods_whose_templates_never_come_keep_no_others_waiting(start: Sta
         assert not any(task.done() for task in waiting)
         for task in waiting:
             task.cancel()
+
+
+async def test_no_pod_loses_its_scheduler_for_others_that_wait(start: StartEndpoint) -> None:
+    """One created right after its claim, while eight others waited, stayed with kube-scheduler, and pending for ever."""
+    endpoint = await start(
+        rules=FixedEvaluator(translation_snapshot, **OWNED),
+        claims=FixedClaims("new"),
+        retries_s=(60.0,),
+        max_in_flight=MAX_WAITING_OF_NAMESPACE + 2,
+    )
+    in_flight = "controller_runtime_webhook_requests_in_flight"
+    async with asyncio.TaskGroup() as group:
+        waiting = [
+            group.create_task(route(endpoint, with_claim("new")))
+            for _ in range(MAX_WAITING_OF_NAMESPACE)
+        ]
+        await until(lambda: endpoint.sample(in_flight, webhook=ROUTE_PATH) == len(waiting))
+
+        _, response = await route(endpoint, with_claim("new"))
+
+        assert (response["allowed"], response["status"]["code"]) == (False, 429)
+        assert not any(task.done() for task in waiting)
+        for task in waiting:
+            task.cancel()
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [FixedClaims("late"), FixedClaims(error=KubeError("no answer"))],
+    ids=["the API server has it", "the API server does not answer"],
+)
+async def test_a_pod_is_postponed_while_the_caches_may_be_behind(
+    start: StartEndpoint, claims: FixedClaims
+) -> None:
+    endpoint = await start(
+        rules=FixedEvaluator(translation_snapshot, **OWNED), claims=claims, retries_s=()
+    )
+
+    _, response = await route(endpoint, with_claim("late"))
+
+    assert (response["allowed"], response["status"]["code"]) == (False, 429)
+    assert response["status"]["details"]["retryAfterSeconds"] == 1
 
 
 class LateEvaluator(FixedEvaluator):
