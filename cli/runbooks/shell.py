@@ -135,9 +135,11 @@ check_kai() {
   done
   if [ -z "$left" ]; then return; fi
   if [ "$way" = leaves ]; then
-    stop_for "KAI's webhook changes pods of$left: set spec.global.namespaceLabelSelector of KAI's Config to a label that all other namespaces of KAI have, and these have not"
+    # The drains of a whole run come before this, and are not repeated.
+    if [ -z "$only_step" ]; then again="$again --step=namespaces, and after it with --step=restarts and --step=end, without another drain"; fi
+    stop_for "KAI's webhook changes pods of$left: set spec.global.namespaceLabelSelector of KAI's Config to a label that all other namespaces of KAI have, and these have not (its pod grouper leaves them, too, so KAI starts no pod there until they are opted in)"
   fi
-  stop_for "KAI's webhook does not change pods of$left, so none with a share would start: give them the label of spec.global.namespaceLabelSelector of KAI's Config again"
+  stop_for "KAI's webhook does not change pods of$left, so none with a share would start, nor any other of KAI, since its pod grouper leaves them, too: give them the label of spec.global.namespaceLabelSelector of KAI's Config again"
 }
 # Stop until a repository has changed what the command before has found to differ, as $1 says; its status was 1 then.
 differs() {

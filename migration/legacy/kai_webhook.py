@@ -29,8 +29,9 @@ KAI_WEBHOOK: Final = (
     "their namespace is opted in (cannotExpress)"
 )
 _LEAVE: Final = (
-    "right before {} opted in, no earlier, since KAI starts no share without its webhook: set spec.global.namespaceLabelSelector of "
-    "KAI's Config to a label that all other namespaces of KAI have, and {} not; a snapshot with that Config (kubectl get "
+    "right before {} opted in, no earlier, since KAI's pod grouper leaves a namespace with its webhook, and then KAI starts no next "
+    "pod there, with a share or without: set spec.global.namespaceLabelSelector of KAI's Config to a label that all other namespaces "
+    "of KAI have, and {} not; a snapshot with that Config (kubectl get "
     "configs.kai.scheduler -o yaml, as a second --snapshot) shows it"
 )
 _BESIDE_KAI: Final = (

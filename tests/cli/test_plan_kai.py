@@ -321,6 +321,29 @@ def test_scripts_stop_until_kais_webhook_leaves_or_takes_a_namespace(
     assert is_labelled is not (is_stopped and name == "switch")
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), " --step=namespaces, and after it with --step=restarts and --step=end, without"),
+        (("--step", "namespaces"), " --step=namespaces\n"),
+    ],
+)
+def test_the_stop_for_kai_names_the_steps_that_are_left(
+    tmp_path: Path, options: tuple[str, ...], expected: str
+) -> None:
+    """A whole run was to be run again, with another drain of each node."""
+    plan = planned(tmp_path, changed_cluster(), "--settings", settings(tmp_path))
+    (wave,) = (wave["wave"] for wave in plan["waves"] if wave["kaiNamespaces"])
+    kubectl = kubectl_with(kinds="a", selector=",", chosen="", team="namespace/team")
+    name = f"wave-{wave}/switch.sh"
+
+    ran = run_script(tmp_path, name, {"kubectl": kubectl}, options)
+
+    assert "its pod grouper leaves them, too, so KAI starts no pod there" in ran.stderr
+    assert f"then run again: {tmp_path}/plan/{name}{expected}" in ran.stderr
+    assert ("kubectl drain" in (tmp_path / "calls").read_text()) is (not options)
+
+
 def test_the_way_back_leaves_out_a_namespace_that_is_gone(tmp_path: Path) -> None:
     """Nobody could give it the label of KAI's Config, so `rollback.sh` never went on."""
     plan = planned(tmp_path, changed_cluster(), "--settings", settings(tmp_path))
