@@ -21,6 +21,8 @@ _FIRST_LINES: Final = """\
 _HEAD: Final = """\
 # Read it before you run it. It stops at the first command that fails, and may be run again.
 set -euo pipefail
+"""
+_HERE: Final = """\
 here="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
 """
 _SHARED: Final = r"""#!/usr/bin/env bash
@@ -459,7 +461,7 @@ def head(title: str, path: str = f"../{CLUSTER_SCRIPT}") -> str:
             runs no command.
     """
     text = _FIRST_LINES.format(title=title) + _HEAD
-    return f'{text}# shellcheck source=/dev/null\n. "$here/{path}"\n' if path else text
+    return f'{text}{_HERE}# shellcheck source=/dev/null\n. "$here/{path}"\n' if path else text
 
 
 def cluster_script(cluster: ClusterIdentity) -> str:

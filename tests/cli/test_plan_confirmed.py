@@ -1,5 +1,7 @@
 """`drawbridge plan`: text that a tenant can write proposes, and only a person decides."""
 
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -100,6 +102,21 @@ def test_what_a_tenant_wrote_runs_nothing(
     )
     assert 1 == before.exit_code
     assert "is not confirmed: plan again with" in before.stdout
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def test_shellcheck_finds_nothing_in_scripts_that_are_held(tmp_path: Path) -> None:
+    """They looked for their folder, and had no use for it."""
+    call(tmp_path, [driver("ai-team")])
+
+    ran = subprocess.run(
+        ["shellcheck", *(tmp_path / "plan").rglob("*.sh")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert 0 == ran.returncode, ran.stdout
 
 
 def test_all_candidates_are_proposed(tmp_path: Path) -> None:
