@@ -430,7 +430,10 @@ def kai_webhook_texts(
     for name in sorted(kai_pods.changed):
         others = kai_pods.staying_beside(name, kai_pods.leaving - unplaced)
         shares.setdefault(others, []).append(name)
-    leaving = shares.pop((), [])
+    alone = shares.pop((), [])
+    stopped_namespaces = {name.split("/")[1] for own in shares.values() for name in own}
+    # One that no node serves may be the reason that the others stay.
+    leaving = [name for name in alone if name.split("/")[1] not in stopped_namespaces]
     stopped = [
         Blocker(
             code=_KAI_WEBHOOK,

@@ -253,7 +253,7 @@ def test_an_assessment_says_what_the_webhook_does_with_a_share_of_kai(
 
 
 def test_a_share_of_kai_that_stays_there_by_the_setting_is_a_note(tmp_path: Path) -> None:
-    """A blocker asked for another scheduler, which is what its owner has decided against."""
+    """A blocker asked for another scheduler, against the decision of its owner."""
     settings = tmp_path / "settings.yaml"
     settings.write_text(ADOPTED)
 

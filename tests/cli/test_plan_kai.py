@@ -25,6 +25,7 @@ translation:
   adoptSchedulers: {kai-scheduler: kai-scheduler}
   profiles: {nvidia: gpu.nvidia.com}
 """
+GPU_PRODUCT: Final = "nvidia.com/gpu.product"
 SELECTOR: Final = "'--pod-selector=app!=kai-resource-reservation'"
 RESERVATION: Final = "gpu-reservation-gpu-0-abcde"
 
@@ -175,9 +176,8 @@ def test_each_group_of_kai_has_a_gpu(tmp_path: Path, groups: tuple[str, ...], fr
 # --- KAI's webhook --------------------------------------------------------------------------------
 
 
-def changed_cluster(*more: Any) -> list[Any]:
-    """The cluster with pods as KAI's webhook leaves them."""
-    objects = cluster()
+def changed(objects: list[Any]) -> list[Any]:
+    """Objects with pods as KAI's webhook leaves them."""
     for pod in objects:
         if pod["kind"] == "Pod" and "gpu-memory" in pod["metadata"].get("annotations", {}):
             pod["metadata"]["annotations"]["runai/shared-gpu-configmap"] = "web-abc-shared-gpu"
@@ -186,7 +186,12 @@ def changed_cluster(*more: Any) -> list[Any]:
             pod["spec"]["containers"][0]["env"] = [
                 {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"configMapKeyRef": reference}}
             ]
-    return [*objects, *more]
+    return objects
+
+
+def changed_cluster(*more: Any) -> list[Any]:
+    """The cluster with such pods, and with further objects."""
+    return [*changed(cluster()), *more]
 
 
 def config(**selector: str) -> Any:
@@ -390,7 +395,7 @@ OTHERS: Final = {
     "unserved": workload(
         *("other", {GPU: "1", "nvidia.com/gpumem": "8000"}, ["gpu-2"]),
         schedulerName="kai-scheduler",
-        nodeSelector={"nvidia.com/gpu.product": "NVIDIA-H100"},
+        nodeSelector={GPU_PRODUCT: "NVIDIA-H100"},
     ),
 }
 
@@ -423,11 +428,33 @@ def test_shares_stay_where_kai_has_to_go_on_in_their_namespace(
     assert [] == [entry for entry in answer["notes"] if entry["code"] == "kaiWebhook"]
 
 
+def test_a_share_that_no_node_serves_keeps_kai_for_the_others(tmp_path: Path) -> None:
+    """`assess` asked to have KAI leave its namespace all the same."""
+    stuck = sharing("stuck", ["g2"])
+    for entry in (stuck[0]["spec"]["template"], stuck[1]):
+        entry["spec"] = {**entry["spec"], "nodeSelector": {GPU_PRODUCT: "NVIDIA-H100"}}
+    objects = changed_cluster(*changed(stuck))
+    file = tmp_path / "cluster.yaml"
+
+    plan = planned(tmp_path, objects, "--settings", settings(tmp_path, SHARED))
+    file.write_text(dump_yaml(objects))
+    options = ("--settings", settings(tmp_path, SHARED), "-o", "json")
+    answer = json.loads(drawbridge("assess", "--snapshot", file, *options).stdout)
+
+    text = "Deployment/team/stuck would go on with KAI's scheduler there"
+    assert text in held_objects(plan)["Deployment/team/web"]
+    assert "no node would serve them" in held_objects(plan)["Deployment/team/stuck"]
+    assert [["Deployment/team/web"]] == [
+        entry["objects"] for entry in answer["blockers"] if text in entry["message"]
+    ]
+    assert [] == [entry for entry in answer["notes"] if entry["code"] == "kaiWebhook"]
+
+
 def test_a_namespace_that_moves_in_parts_leaves_kai_in_one_wave(tmp_path: Path) -> None:
     """A share moved in a wave, and other pods of KAI in a later one: between both KAI would have started none of these."""
     stuck = workload(
         *("stuck", {GPU: "1", "nvidia.com/gpumem": "8000"}, ["gpu-2"]),
-        nodeSelector={"nvidia.com/gpu.product": "NVIDIA-H100"},
+        nodeSelector={GPU_PRODUCT: "NVIDIA-H100"},
     )
     whole = workload("whole", {GPU: "1"}, ["gpu-1"] * 4, schedulerName="kai-scheduler")
     nodes = [plugin_node(f"gpu-{number}") for number in range(3, 6)]
@@ -448,7 +475,7 @@ def test_shares_wait_for_pods_of_kai_that_move_with_their_namespace_alone(tmp_pa
     """A pod without a controller gets claims with its whole namespace alone, and here that never moves."""
     stuck = workload(
         *("stuck", {GPU: "1", "nvidia.com/gpumem": "8000"}, ["gpu-2"]),
-        nodeSelector={"nvidia.com/gpu.product": "NVIDIA-H100"},
+        nodeSelector={GPU_PRODUCT: "NVIDIA-H100"},
     )
     _, pod = workload("bare", {GPU: "1"}, ["gpu-1"], schedulerName="kai-scheduler")
     del pod["metadata"]["ownerReferences"]

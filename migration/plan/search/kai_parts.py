@@ -1,4 +1,4 @@
-"""Shares of KAI that its webhook changes: those that never move, and the pods that get claims with others. Pure.
+"""Shares of KAI that never move for other pods of it, and those that get claims together with such pods. Pure.
 
 KAI leaves a namespace as a whole, with its webhook and its pod grouper. So such shares move in no wave after which pods
 of KAI stay in their namespace.
