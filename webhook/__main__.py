@@ -27,6 +27,7 @@ from kube.api.urls import CONFIG_MAPS
 from kube.client.client import Client
 from kube.manifests.dump import dump_yaml
 from kube.runtime.informers import InformerFactory
+from kube.runtime.new_claims import NewClaims
 from process.certificates.certificate_metrics import CertificateCollector
 from process.certificates.certificates import Clock
 from process.certificates.signing import SigningKeyCache
@@ -48,7 +49,6 @@ from webhook.ca_bundle_check import CaBundleCheck
 from webhook.endpoint import Endpoint, Handler
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import PodReviewHandler
-from webhook.new_claims import NewClaims
 from webhook.reviews import ReviewRunner
 from webhook.route import RoutingReviewHandler
 from webhook.self_check import SelfCheck

@@ -8,9 +8,9 @@ from kube.api.core import PodResourceClaim
 from kube.api.meta import rfc3339
 from kube.api.urls import RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from kube.errors import KubeError
+from kube.runtime.new_claims import NEW, NewClaims
 from testing.documents import Document
 from testing.fake_api_server import FakeApiServer
-from webhook.new_claims import NEW, NewClaims
 
 NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 CLAIM = PodResourceClaim(name="gpu", resource_claim_name="own")
