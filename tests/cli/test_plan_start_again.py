@@ -17,7 +17,10 @@ from testing.plan import Objects, call, checks_after, document, held_objects, pl
 KEYS: Final = ", ".join(sorted(SHARE))
 LATER: Final = "RayCluster/ml/later"
 START: Final = "resume it, or scale it up, after wave 2"
-EARLIER: Final = "; after wave 1 already where devices are free for it that no later wave switches, or needs for pods that it evicts"
+EARLIER: Final = (
+    "; after wave 1 already where devices that its pods may have are free for claims, and no later wave needs them for pods that "
+    "it evicts"
+)
 BY_ITSELF: Final = "it starts by itself, with its next request: before wave 2 is done it waits where no device is free"
 
 

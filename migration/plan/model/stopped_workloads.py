@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-_EARLIER: Final = "; after wave {} already where devices are free for it that no later wave switches, or needs for pods that it evicts"
+_EARLIER: Final = "; after wave {} already where devices that its pods may have are free for claims, and no later wave needs them for pods that it evicts"
 
 
 class StoppedWorkload(
