@@ -37,10 +37,10 @@ from migration.legacy.kai_webhook import (
     find_kai_pods,
     leave_kai_webhook,
     pods_of_kai_webhook,
-    scheduler_of,
     staying_with_kai,
 )
 from migration.legacy.kept_names import NamesInUse
+from migration.legacy.pod_sources import scheduler_of
 from translation.vocabularies.kai import SHARED_CONFIG_MAP
 
 _BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ, Code.OPTED_OUT})

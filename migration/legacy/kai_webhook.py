@@ -5,17 +5,16 @@ pkg/operator/operands/admission/resources.go, buildWebhookSelectors; pkg/operato
 pkg/podgrouper/pod_controller.go, which leave out the same namespaces; pkg/apis/kai/v1/global.go.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from findings.text import join_names
-from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME
 from migration.cluster.evidence import list_at, mapping_at, text_map
-from migration.cluster.workloads import Workload, group_workloads
+from migration.legacy.pod_sources import pods_by_workload, requests_devices, scheduler_of
 from translation.vocabularies.kai import (
     FRACTION,
     MEMORY_MIB,
@@ -104,24 +103,27 @@ def find_kai_pods(
         next_schedulers: Workload that gets claims to the scheduler that its pods name then.
         namespace: The namespace for objects that name none.
     """
-    namespaces = {name.split("/")[1] for name in changed}
-    own = {
-        group.key.reference: frozenset(_schedulers(group))
-        for group in group_workloads(objects, namespace)
-        if group.key.namespace in namespaces
-    }
+    pods = pods_by_workload(objects, {name.split("/")[1] for name in changed}, namespace)
     # KAI's Config may give its scheduler another name.
-    schedulers = frozenset(SCHEDULERS).union(*(own.get(name, ()) for name in changed))
-    schedulers -= {DEFAULT_SCHEDULER_NAME, ""}
+    shares = (scheduler_of(pod) for name in changed for pod in pods.get(name, ()))
+    schedulers = {*SCHEDULERS, *shares} - {DEFAULT_SCHEDULER_NAME, ""}
+    own = {
+        name: [pod for pod in pods[name] if scheduler_of(pod) in schedulers]
+        for name in sorted(pods)
+    }
     by_namespace: dict[str, list[str]] = {}
-    for name in sorted(own):
-        if not schedulers.isdisjoint(own[name]):
+    for name, of_kai in own.items():
+        if of_kai:
             by_namespace.setdefault(name.split("/")[1], []).append(name)
     return KaiPods(
         changed=changed,
         by_namespace={name: tuple(names) for name, names in by_namespace.items()},
         leaving=frozenset(
-            name for name, scheduler in next_schedulers.items() if scheduler not in schedulers
+            name
+            for name, scheduler in next_schedulers.items()
+            # The head of a RayCluster without devices stays with KAI while its workers leave.
+            if scheduler not in schedulers
+            and len({requests_devices(pod) for pod in own.get(name, ())}) <= 1
         ),
     )
 
@@ -133,20 +135,6 @@ def staying_with_kai(names: Sequence[str]) -> tuple[str, str]:
         names: The workloads of these others, as `Kind/namespace/name`.
     """
     return _BESIDE_KAI.format(join_names(names, _NAMES)), _LEAVE_TOGETHER
-
-
-def scheduler_of(pod: object) -> str:
-    """Return the scheduler that a pod names; empty without one."""
-    return str(mapping_at(pod, "spec").get("schedulerName") or "")
-
-
-def _schedulers(group: Workload) -> Iterator[str]:
-    """Yield the schedulers that the pods of a workload name, and its template."""
-    yield from map(scheduler_of, (pod.document for pod in group.pods))
-    path = pod_path(group.owner.api_version, group.owner.kind) if group.owner is not None else None
-    if group.owner is not None and path is not None:
-        _, template = resolve_path(group.owner.document, path)
-        yield scheduler_of(template)
 
 
 def leave_kai_webhook(namespaces: Sequence[str]) -> str:

@@ -1,0 +1,159 @@
+"""Shares of KAI in a plan beside other pods of KAI in their namespace: those without live pods, and those that end."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from testing.command import drawbridge
+from testing.documents import api_object, namespace
+from testing.migration import GPU, plugin_node, workload
+from testing.plan import held_objects, planned
+
+SETTINGS: Final = """\
+translation:
+  adoptSchedulers: {kai-scheduler: default-scheduler}
+  profiles: {kai: gpu.nvidia.com}
+"""
+KAI: Final = "kai-scheduler"
+OPTED_OUT: Final = {"drawbridge.internal/translate": "false"}
+
+
+def share(name: str = "web", *, place: str = "gpu-0", space: str = "team") -> list[Any]:
+    """A Deployment with a share of a GPU, and its pod as KAI's webhook leaves it."""
+    reference = {"key": "NVIDIA_VISIBLE_DEVICES", "name": f"{name}-abc-shared-gpu-0"}
+    variable = {
+        "name": "NVIDIA_VISIBLE_DEVICES",
+        "valueFrom": {"configMapKeyRef": reference},
+    }
+    owner, pod = workload(name, {"cpu": "1"}, [place], namespace=space, schedulerName=KAI)
+    owner["spec"]["template"]["metadata"]["annotations"] = {"gpu-memory": "8000"}
+    pod["metadata"]["annotations"] = {
+        "gpu-memory": "8000",
+        "runai/shared-gpu-configmap": f"{name}-abc-shared-gpu",
+    }
+    pod["spec"] = copy.deepcopy(pod["spec"])
+    pod["spec"]["containers"][0]["env"] = [variable]
+    return [owner, pod]
+
+
+def cluster(*more: Any) -> list[Any]:
+    """Nodes with a device plugin, a share on one of them, and further objects."""
+    nodes = [plugin_node(f"gpu-{number}") for number in range(4)]
+    return [*nodes, namespace("team"), *share(), *more]
+
+
+def options(tmp_path: Path) -> tuple[object, ...]:
+    file = tmp_path / "settings.yaml"
+    file.write_text(SETTINGS)
+    return "--settings", file
+
+
+def assessed(tmp_path: Path, objects: list[Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the blockers and the notes of `assess` on KAI's webhook."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+    command = ("assess", "--snapshot", file, *options(tmp_path), "-o", "json")
+    answer = json.loads(drawbridge(*command).stdout)
+    return {
+        name: [entry for entry in answer[name] if entry["code"] == "kaiWebhook"]
+        for name in ("blockers", "notes")
+    }
+
+
+def custom(version: str, kind: str, **spec: Any) -> dict[str, Any]:
+    return api_object(kind, "other", "team", api_version=version, spec=spec)
+
+
+def template(*, gpus: int = 0, labels: dict[str, str] | None = None) -> dict[str, Any]:
+    limits = {GPU: str(gpus)} if gpus else {"cpu": "1"}
+    container = {"name": "pytorch", "image": "a", "resources": {"limits": limits}}
+    spec = {"schedulerName": KAI, "containers": [container]}
+    return {"metadata": {"labels": labels or {}}, "spec": spec}
+
+
+def suspended(**pod: Any) -> dict[str, Any]:
+    return custom(
+        *("kubeflow.org/v1", "PyTorchJob"),
+        runPolicy={"suspend": True},
+        pytorchReplicaSpecs={"Master": {"replicas": 1, "template": template(**pod)}},
+    )
+
+
+def mixed() -> dict[str, Any]:
+    """A RayCluster with a head without devices."""
+    groups = [{"groupName": "a", "replicas": 1, "template": template(gpus=1)}]
+    head = {"template": template()}
+    return custom("ray.io/v1", "RayCluster", headGroupSpec=head, workerGroupSpecs=groups)
+
+
+def owned() -> dict[str, Any]:
+    """A CronJob of an object of a kind that is not read."""
+    reference = {"apiVersion": "acme.example/v1", "kind": "Report", "name": "other"}
+    cron = api_object(
+        *("CronJob", "nightly", "team"),
+        api_version="batch/v1",
+        spec={"schedule": "0 3 * * *", "jobTemplate": {"spec": {"template": template()}}},
+    )
+    cron["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
+    return cron
+
+
+STEP: Final = {"name": "a", "container": {"image": "a", "name": "main"}}
+CUSTOM: Final = {
+    "opted out": suspended(gpus=1, labels=OPTED_OUT),
+    "suspended, without devices": suspended(),
+    "stopped notebook": custom("kubeflow.org/v1", "Notebook", template=template()),
+    "cron workflow": custom(
+        *("argoproj.io/v1alpha1", "CronWorkflow"),
+        workflowSpec={"schedulerName": KAI, "templates": [STEP]},
+    ),
+    "cron workflow of a template": custom(
+        *("argoproj.io/v1alpha1", "CronWorkflow"),
+        workflowSpec={"schedulerName": KAI, "workflowTemplateRef": {"name": "a"}},
+    ),
+    "workflow template": custom(
+        *("argoproj.io/v1alpha1", "WorkflowTemplate"), schedulerName=KAI, templates=[STEP]
+    ),
+    "head without devices": mixed(),
+    "cron job of another owner": owned(),
+}
+
+
+@pytest.mark.parametrize("other", CUSTOM.values(), ids=CUSTOM)
+def test_shares_stay_beside_next_pods_of_kai_by_the_templates_of_other_projects(
+    tmp_path: Path, other: dict[str, Any]
+) -> None:
+    """They had no live pod, so KAI was to leave their namespace, and would have started none of their next pods."""
+    plan = planned(tmp_path, cluster(other), *options(tmp_path))
+    texts = assessed(tmp_path, cluster(other))
+
+    assert "/team/other would go on with" in held_objects(plan)["Deployment/team/web"]
+    assert [] == [name for wave in plan["waves"] for name in wave["kaiNamespaces"]]
+    assert [["Deployment/team/web"]] == [entry["objects"] for entry in texts["blockers"]]
+    assert [] == texts["notes"]
+
+
+ENDED: Final = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+LEAVING: Final = {
+    "with devices": suspended(gpus=1),
+    "ended": {**suspended(), "status": ENDED},
+    "workflow template with devices": custom(
+        *("argoproj.io/v1alpha1", "WorkflowTemplate"),
+        schedulerName=KAI,
+        templates=[{"name": "a", "container": {"image": "a", "resources": {"limits": {GPU: "1"}}}}],
+    ),
+}
+
+
+@pytest.mark.parametrize("other", LEAVING.values(), ids=LEAVING)
+def test_shares_move_beside_templates_of_other_projects_that_leave_kai_or_run_no_more(
+    tmp_path: Path, other: dict[str, Any]
+) -> None:
+    plan = planned(tmp_path, cluster(other), *options(tmp_path))
+
+    assert [["team"]] == [wave["kaiNamespaces"] for wave in plan["waves"] if wave["kaiNamespaces"]]
+    assert [] == assessed(tmp_path, cluster(other))["blockers"]
