@@ -171,8 +171,11 @@ func (pl *Drawbridge) podsOfClaim(_ klog.Logger, before, after any) (fwk.PreQueu
 		claim = old
 	}
 	pl.claims.see(claim)
-	if frees(old, changed) {
+	if frees(old, changed) || freesPlace(old, changed) {
 		pl.waker.soon()
+	}
+	if !mayHelpPodsOf(old, changed) {
+		return fwk.PreQueueingHintResult{}, nil
 	}
 	objects, err := pl.claims.pods.ByIndex(pl.claims.index, claim.Namespace+"/"+claim.Name)
 	if err != nil {
@@ -197,10 +200,10 @@ func (pl *Drawbridge) afterClaim(_ klog.Logger, pod *v1.Pod, before, after any) 
 	if changed != nil {
 		pl.claims.see(changed)
 	}
-	if frees(old, changed) {
+	if frees(old, changed) || freesPlace(old, changed) {
 		pl.waker.soon()
 	}
-	if changed == nil || !names(pod, changed) {
+	if changed == nil || !names(pod, changed) || !mayHelpPodsOf(old, changed) {
 		return fwk.QueueSkip, nil
 	}
 	// A finalizer that is added is the first half of a binding.
@@ -235,6 +238,46 @@ func frees(old, changed *resourceapi.ResourceClaim) bool {
 	// After a relist one update can stand for an allocation and its release. It looks like this: the
 	// version is another, and nothing else is.
 	return changed != nil && changed.Status.Allocation == nil && old.ResourceVersion != changed.ResourceVersion && sameButVersion(old, changed)
+}
+
+// maxConsumers is the number of pods that a claim can be reserved for.
+const maxConsumers = resourceapi.ResourceClaimReservedForMaxSize
+
+// mayHelpPodsOf reports whether a change of a claim may help pods that name it and wait.
+//
+// With 900 pods of one claim, each change of its consumers woke all that wait: the scheduler takes pods in the order of
+// their age, so new pods of others waited until all of these had been turned away again. One more consumer helps nobody
+// but the pods of its own group. One less helps pods that wait for a place, whom the sidecar names (freesPlace), and,
+// where the last one is left, a pod that then may have the claim released.
+func mayHelpPodsOf(old, changed *resourceapi.ResourceClaim) bool {
+	if !onlyConsumersDiffer(old, changed) {
+		return true
+	}
+	before := map[types.UID]bool{}
+	for _, consumer := range old.Status.ReservedFor {
+		before[consumer.UID] = true
+	}
+	for _, consumer := range changed.Status.ReservedFor {
+		if consumer.Resource != "pods" && !before[consumer.UID] {
+			return true
+		}
+	}
+	return len(changed.Status.ReservedFor) <= 1
+}
+
+// freesPlace reports whether a claim that had as many consumers as it can have has fewer.
+func freesPlace(old, changed *resourceapi.ResourceClaim) bool {
+	return onlyConsumersDiffer(old, changed) &&
+		len(old.Status.ReservedFor) >= maxConsumers && len(changed.Status.ReservedFor) < maxConsumers
+}
+
+// onlyConsumersDiffer reports whether two states of an allocated claim differ in its consumers, and not in its devices.
+func onlyConsumersDiffer(old, changed *resourceapi.ResourceClaim) bool {
+	return old != nil && changed != nil && old.UID == changed.UID &&
+		old.Status.Allocation != nil && changed.Status.Allocation != nil &&
+		(old.DeletionTimestamp == nil) == (changed.DeletionTimestamp == nil) &&
+		equality.Semantic.DeepEqual(old.Status.Allocation, changed.Status.Allocation) &&
+		!equality.Semantic.DeepEqual(old.Status.ReservedFor, changed.Status.ReservedFor)
 }
 
 // sameButVersion reports whether two states of an unallocated claim differ in nothing that is seen.

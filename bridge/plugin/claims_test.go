@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -36,6 +37,18 @@ func changed(base *resourceapi.ResourceClaim, change func(*resourceapi.ResourceC
 	return base
 }
 
+// consumed is a claim with a device and so many pods, and further consumers.
+func consumed(name, version string, pods int, further ...resourceapi.ResourceClaimConsumerReference) *resourceapi.ResourceClaim {
+	made := claim(name, version, "gpu-0")
+	for number := range pods {
+		made.Status.ReservedFor = append(made.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
+			Resource: "pods", UID: types.UID(strconv.Itoa(number)),
+		})
+	}
+	made.Status.ReservedFor = append(made.Status.ReservedFor, further...)
+	return made
+}
+
 func TestWhichClaimEventsWakeAPod(t *testing.T) {
 	own, other := "p-gpu", "other"
 	cases := map[string]struct {
@@ -68,13 +81,38 @@ func TestWhichClaimEventsWakeAPod(t *testing.T) {
 			changed(claim(own, "2"), func(c *resourceapi.ResourceClaim) { c.DeletionTimestamp = &metav1.Time{} }),
 			fwk.Queue, false,
 		},
+		"its claim has one more pod": {consumed(own, "1", 7), consumed(own, "2", 8), fwk.QueueSkip, false},
+		"its claim is full now":      {consumed(own, "1", 255), consumed(own, "2", 256), fwk.QueueSkip, false},
+		"its claim is not full now":  {consumed(own, "1", 256), consumed(own, "2", 255), fwk.QueueSkip, true},
+		"its claim has one pod less": {consumed(own, "1", 8), consumed(own, "2", 7), fwk.QueueSkip, false},
+		"its claim has one pod left": {consumed(own, "1", 2), consumed(own, "2", 1), fwk.Queue, false},
+		"its claim has no pod left":  {consumed(own, "1", 1), consumed(own, "2", 0), fwk.Queue, false},
+		"the finalizer of a full claim": {
+			consumed(own, "1", 256),
+			changed(consumed(own, "2", 256), func(c *resourceapi.ResourceClaim) { c.Finalizers = []string{"f"} }),
+			fwk.QueueSkip, false,
+		},
+		"its claim has a PodGroup": {
+			consumed(own, "1", 3),
+			consumed(own, "2", 3, resourceapi.ResourceClaimConsumerReference{Resource: "podgroups", UID: "g"}),
+			fwk.Queue, false,
+		},
+		"other devices and more pods": {
+			claim(own, "1", "gpu-1"), consumed(own, "2", 2), fwk.Queue, true,
+		},
 	}
 	for name, row := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := newStory(t)
+			if err := s.plugin.claims.pods.Add(devicePod("p")); err != nil {
+				t.Fatal(err)
+			}
 			narrowed, err := s.plugin.podsOfClaim(klog.Background(), row.before, row.after)
 			if err != nil || narrowed.AllPods || s.asks() != row.asks {
 				t.Errorf("all pods: %t, %v", narrowed.AllPods, err)
+			}
+			if row.want == fwk.Queue && len(narrowed.Pods) != 1 {
+				t.Errorf("got %v, want its pod", narrowed.Pods)
 			}
 			hint, err := s.plugin.afterClaim(klog.Background(), devicePod("p"), row.before, row.after)
 			if err != nil || hint != row.want {
