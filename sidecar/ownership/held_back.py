@@ -15,7 +15,7 @@ pkg/controller/resourceclaim/controller.go, syncClaim.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -39,6 +39,18 @@ DeviceName = tuple[str, str, str]
 HeldKey = tuple[str, str]
 """UID of the claim that had the devices, and of the pod that may use them: a claim may be allocated again,
 and several pods may share it."""
+Share = tuple[str, str, str, str | None]
+"""Driver, pool, device and the ID of the share; None for the whole device."""
+
+
+class HeldDevice(NamedTuple):
+    """A device that is held back of pods of a namespace on a node."""
+
+    namespace: str
+    node: str
+    device: DeviceName
+
+
 MAX_PART: Final = 4
 """One of so many devices of a driver, and one at least, is what a namespace may have held back of it,
 however many the setting allows: few devices are all that a small cluster has."""
@@ -117,7 +129,7 @@ def devices_in_use(slices: Iterable[ResourceSlice]) -> frozenset[DeviceName]:
 
 
 def exhausted_namespaces(
-    held_claims: Iterable[HeldBackClaim],
+    held_devices: Iterable[HeldDevice],
     device_counts: Mapping[str, int],
     nodes: Mapping[str, Node],
     most_devices: int,
@@ -129,15 +141,15 @@ def exhausted_namespaces(
     deleted by force in good faith, and held back or not, nobody could use them.
 
     Args:
+        held_devices: The devices that are held back, of each namespace and node once.
         device_counts: Driver to its devices, of `count_devices`.
         most_devices: The maximum number of devices of one driver for one namespace.
     """
     devices_of_namespace: dict[str, set[DeviceName]] = {}
-    for held_claim in held_claims:
-        node = nodes.get(held_claim.node)
+    for namespace, node_name, device in held_devices:
+        node = nodes.get(node_name)
         if node is not None and not _is_out_of_reach(node):
-            devices = devices_of_namespace.setdefault(held_claim.namespace, set())
-            devices |= devices_of(held_claim)
+            devices_of_namespace.setdefault(namespace, set()).add(device)
     if not devices_of_namespace:
         return frozenset()
     limits = {
@@ -189,19 +201,23 @@ def without_counted(
         allocation: The claim's present allocation: the same devices, others or None.
         earlier: Held claims of other pods that shared the claim, which count by themselves.
     """
-    results = (allocation.devices.results if allocation is not None else None) or ()
-    counted_devices = {_share(result) for result in results if not result.admin_access}
-    counted_devices |= {_share(device) for other in earlier for device in other.devices}
+    earlier_shares = (share_of(device) for other in earlier for device in other.devices)
+    counted_shares = allocated_shares(allocation).union(earlier_shares)
     devices = tuple(
-        device for device in held_claim.devices if _share(device) not in counted_devices
+        device for device in held_claim.devices if share_of(device) not in counted_shares
     )
     return replace(held_claim, devices=devices) if devices else None
 
 
-def _share(
-    device: HeldBackDevice | DeviceRequestAllocationResult,
-) -> tuple[str, str, str, str | None]:
+def share_of(device: HeldBackDevice | DeviceRequestAllocationResult) -> Share:
+    """Return the share of a device that is held back or allocated."""
     return device.driver, device.pool, device.device, device.share_id
+
+
+def allocated_shares(allocation: AllocationResult | None) -> frozenset[Share]:
+    """Return the shares of an allocation that nobody else may have; none without an allocation."""
+    results = (allocation.devices.results if allocation is not None else None) or ()
+    return frozenset(share_of(result) for result in results if not result.admin_access)
 
 
 def as_claim(
@@ -217,11 +233,11 @@ def as_claim(
     former = former_allocation.devices if former_allocation is not None else None
     former_results = (former.results if former is not None else None) or ()
     requests = {
-        _share(result): result.request for result in former_results if not result.admin_access
+        share_of(result): result.request for result in former_results if not result.admin_access
     }
     results = tuple(
         DeviceRequestAllocationResult(
-            request=requests.get(_share(device), "held-back"),
+            request=requests.get(share_of(device), "held-back"),
             driver=device.driver,
             pool=device.pool,
             device=device.device,

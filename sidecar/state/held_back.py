@@ -14,6 +14,7 @@ from kube.api.resource import AllocationResult, ResourceClaim, ResourceSlice
 from kube.logs import get_logger
 from sidecar.ownership import held_back
 from sidecar.ownership.held_back import DeviceName, HeldKey, held_key
+from sidecar.state.held_parts import HeldParts, alike_key
 
 HIDDEN_END_S: Final = 30.0
 """The time after which a kubelet has killed the containers of a pod that is gone, in seconds: the
@@ -38,7 +39,8 @@ class HeldBackDevices:
     """The devices that are held back, and the reports of their drivers.
 
     Attributes:
-        claims: The devices of each claim that a pod may still use.
+        parts: The devices of each claim that a pod may still use.
+        claims: The same by their keys.
     """
 
     def __init__(
@@ -57,8 +59,8 @@ class HeldBackDevices:
             limits: The bounds of what is held back.
             on_change: Called with what is held back, or is not any more.
         """
-        self.claims: Final[dict[HeldKey, HeldBackClaim]] = {}
-        self._keys_of_claim: dict[str, list[HeldKey]] = {}
+        self.parts: Final = HeldParts()
+        self.claims: Final[Mapping[HeldKey, HeldBackClaim]] = self.parts.by_key
         # Without those that an earlier leader held back.
         self._former_allocations: dict[HeldKey, AllocationResult] = {}
         self._now = now
@@ -97,24 +99,23 @@ class HeldBackDevices:
 
     def _prolong(self, pod_uid: str) -> None:
         """Hold back the devices of a pod for the whole time from now on."""
-        for held_claim in list(self.claims.values()):
-            if held_claim.pod_uid == pod_uid:
-                self._end_after(held_claim, self._timeout_s)
+        for held_claim in self.parts.of_pod(pod_uid):
+            self._end_after(held_claim, self._timeout_s)
 
     def _shorten(self, pod_uid: str) -> None:
         """Hold back the devices of a pod for a short time only."""
         until = rfc3339(held_back.end_of(self._now(), HIDDEN_END_S))
-        for held_claim in list(self.claims.values()):
-            if held_claim.pod_uid == pod_uid and until < held_claim.until:
+        for held_claim in self.parts.of_pod(pod_uid):
+            if until < held_claim.until:
                 self._end_after(held_claim, HIDDEN_END_S)
 
     def _end_after(self, held_claim: HeldBackClaim, time_s: float) -> None:
         until = rfc3339(held_back.end_of(self._now(), time_s))
-        self.claims[held_key(held_claim)] = msgspec.structs.replace(held_claim, until=until)
+        self.parts.put(msgspec.structs.replace(held_claim, until=until))
 
     def of_claim(self, uid: str) -> tuple[HeldBackClaim, ...]:
         """Return the held parts of a claim, the earliest first."""
-        return tuple(self.claims[key] for key in self._keys_of_claim.get(uid, ()))
+        return self.parts.of_claim(uid)
 
     def former_allocation(self, held_claim: HeldBackClaim) -> AllocationResult | None:
         """Return the allocation of held devices; None if an earlier leader held them back."""
@@ -134,7 +135,7 @@ class HeldBackDevices:
             # A copy in one step, since the event loop may change the original meanwhile.
             self._device_counts = version, held_back.count_devices(list(slices.values()))
         return held_back.exhausted_namespaces(
-            list(self.claims.values()), self._device_counts[1], nodes, self._most_per_namespace
+            list(self.parts.shares), self._device_counts[1], nodes, self._most_per_namespace
         )
 
     def hold(self, pod: Pod, claim: ResourceClaim, slices: Iterable[ResourceSlice]) -> None:
@@ -143,6 +144,9 @@ class HeldBackDevices:
         held_claim = held_back.hold_back(pod, claim, until)
         allocation = allocation_of(claim)
         if held_claim is not None and allocation is not None:
+            former = self.claims.get(held_key(held_claim))
+            if former is not None and alike_key(former) != alike_key(held_claim):
+                self._remove(former)
             self._former_allocations[held_key(held_claim)] = allocation
             log.info(
                 "devices.held_back",
@@ -153,9 +157,7 @@ class HeldBackDevices:
 
     def pod_ended(self, uid: str) -> None:
         """Give the devices of a pod again, since its containers have ended."""
-        for held_claim in [
-            held_claim for held_claim in self.claims.values() if held_claim.pod_uid == uid
-        ]:
+        for held_claim in self.parts.of_pod(uid):
             self._end(held_claim, "the pod has ended")
 
     def restore(self, claims: Iterable[HeldBackClaim], slices: Iterable[ResourceSlice]) -> None:
@@ -176,11 +178,11 @@ class HeldBackDevices:
             (resource_slice.spec.driver, resource_slice.spec.pool.name, device.name)
             for device in resource_slice.spec.devices or ()
         }
-        for held_claim in list(self.claims.values()):
-            devices = held_back.devices_of(held_claim)
-            freed = devices & slice_devices & self._in_use - in_use
-            self._in_use = (self._in_use | (devices & in_use)) - freed
-            if freed and not devices & self._in_use:
+        freed = slice_devices & self._in_use - in_use
+        self._in_use |= {device for device in in_use if self.parts.has_device(device)}
+        self._in_use -= freed
+        for held_claim in self.parts.first_of_devices(sorted(freed)):
+            if self._in_use.isdisjoint(held_back.devices_of(held_claim)):
                 self._end(held_claim, "the driver says that they are free")
 
     def expire(self) -> None:
@@ -201,28 +203,33 @@ class HeldBackDevices:
                 self._end(held_claim, "they were held back for as long as they may be")
 
     def _put(self, held_claim: HeldBackClaim, slices: Iterable[ResourceSlice]) -> None:
-        key = held_key(held_claim)
-        if key not in self.claims:
-            self._keys_of_claim.setdefault(held_claim.claim_uid, []).append(key)
-        self.claims[key] = held_claim
-        pools = {(device.driver, device.pool) for device in held_claim.devices}
-        in_pools = (
-            resource_slice
-            for resource_slice in slices
-            if (resource_slice.spec.driver, resource_slice.spec.pool.name) in pools
-        )
-        self._in_use |= held_back.devices_of(held_claim) & held_back.devices_in_use(in_pools)
+        # Of the others it is known whether they are in use.
+        devices = {
+            device
+            for device in held_back.devices_of(held_claim)
+            if not self.parts.has_device(device)
+        }
+        self.parts.put(held_claim)
+        if devices:
+            pools = {(driver, pool) for driver, pool, _ in devices}
+            in_pools = (
+                resource_slice
+                for resource_slice in slices
+                if (resource_slice.spec.driver, resource_slice.spec.pool.name) in pools
+            )
+            self._in_use |= devices & held_back.devices_in_use(in_pools)
         self._on_change(held_claim)
 
     def _end(self, held_claim: HeldBackClaim, why: str) -> None:
         log.info("devices.given_again", pod=f"{held_claim.namespace}/{held_claim.pod}", why=why)
-        key = held_key(held_claim)
-        del self.claims[key]
-        self._former_allocations.pop(key, None)
-        keys = self._keys_of_claim[held_claim.claim_uid]
-        keys.remove(key)
-        if not keys:
-            del self._keys_of_claim[held_claim.claim_uid]
-        others = map(held_back.devices_of, self.of_claim(held_claim.claim_uid))
-        self._in_use -= held_back.devices_of(held_claim).difference(*others)
+        self._remove(held_claim)
+
+    def _remove(self, held_claim: HeldBackClaim) -> None:
+        self.parts.remove(held_claim)
+        self._former_allocations.pop(held_key(held_claim), None)
+        self._in_use -= {
+            device
+            for device in held_back.devices_of(held_claim)
+            if not self.parts.has_device(device)
+        }
         self._on_change(held_claim)

@@ -35,7 +35,7 @@ from sidecar.commit import ledger
 from sidecar.commit.ledger import Hold, Step
 from sidecar.commit.writes import consumers
 from sidecar.ownership.fence import Fence
-from sidecar.ownership.held_back import held_key, held_name, may_run
+from sidecar.ownership.held_back import may_run
 from sidecar.plan.snapshot import Snapshot
 from sidecar.state.change_feed import ChangeFeed
 from sidecar.state.consumers import ConsumerIndex
@@ -444,8 +444,8 @@ class ClusterState:
             self.wakeups += 1
 
     def _held_back_changed(self, held_claim: HeldBackClaim) -> None:
-        self._note(Kind.CLAIM, held_name(held_key(held_claim)), None)
-        self._queue_held(held_claim.claim_uid)
+        for name, claim in self._effective.change_held(held_claim).items():
+            self._note(Kind.CLAIM, name, claim)
         self.version += 1  # Pods that wait are planned anew; most releases help few of them.
 
     def _inventory_changed(self, kind: Kind) -> Callable[[Name, Any, Any], None]:
@@ -490,10 +490,8 @@ class ClusterState:
         self.quotas.put(Kind.CLAIM, name, claim)
 
     def _queue_held(self, uid: str) -> None:
-        """Queue the devices that are held back of a claim, as far as the claim does not have them."""
-        if not self.held_back.claims:
-            return
-        for name, claim in self._effective.find_held_of(uid).items():
+        """Queue the devices held back of a claim that it has got or lost itself."""
+        for name, claim in self._effective.change_held_of(uid).items():
             self._note(Kind.CLAIM, name, claim)
 
     def _note(self, kind: Kind, name: Name, new: object) -> None:

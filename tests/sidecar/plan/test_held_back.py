@@ -13,6 +13,7 @@ from kube.api.resource import CounterSet, DeviceCounterConsumption, ResourceSlic
 from sidecar.ownership.fence import Fence, FenceState
 from sidecar.ownership.held_back import count_devices, exhausted_namespaces
 from sidecar.ownership.ownership_status import Report, ownership_status
+from sidecar.state.held_parts import HeldParts
 from testing.allocation.builders import DRIVER, device, devices, slice_of
 
 PARTITION = DeviceCounterConsumption(counter_set="card", counters={})
@@ -88,7 +89,11 @@ PARTITIONED = (
 def test_namespaces_whose_pods_wait(
     want: set[str], held_claims: Sequence[HeldBackClaim], slices: Sequence[ResourceSlice]
 ) -> None:
-    assert want == exhausted_namespaces(held_claims, count_devices(slices), NODES, most_devices=8)
+    parts = HeldParts()
+    for held_claim in held_claims:
+        parts.put(held_claim)
+
+    assert want == exhausted_namespaces(parts.shares, count_devices(slices), NODES, most_devices=8)
 
 
 def test_the_status_has_a_share_for_each_namespace() -> None:
