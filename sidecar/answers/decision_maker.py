@@ -35,6 +35,7 @@ from sidecar.model.protocol import FilterRequest, PreFilterRequest, Request
 from sidecar.model.rejections import Code, Rejection, failed_rejection
 from sidecar.ownership.drift import differs
 from sidecar.plan.decisions import Outcome, find_nodes
+from sidecar.plan.group_claims import entries_by_claim, group_of, with_promised
 from sidecar.plan.nominations import place_beside_rivals
 from sidecar.plan.placement import Placement, with_allocation
 from sidecar.plan.pod_claims import claim_names
@@ -386,8 +387,8 @@ class DecisionMaker:
                 placements.append((reserved_pod, placement))
                 if self.log.is_followed:
                     self.log.note_placed(reserved_pod.reservation, placement, snapshot)
-                if isinstance(placement, Placement) and placement.allocations:
-                    snapshot = self._with_placement(placement)
+                if isinstance(placement, Placement):
+                    snapshot = self._with_placement(reserved_pod.pod, placement, snapshot)
             with self._metrics.measuring(kind, self._clock), self._circumstances(attempt):
                 return decide(snapshot)
 
@@ -412,18 +413,23 @@ class DecisionMaker:
             except AnswerInterrupted:
                 return NO_TIME
 
-    def _with_placement(self, placement: Placement) -> Snapshot:
-        """Return the snapshot with a pod's devices; its promise is queued as a change, too."""
+    def _with_placement(self, pod: Pod, placement: Placement, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with a pod's devices and entries; its promise is queued as a change, too."""
+        entries = entries_by_claim(pod, snapshot.pod_groups.get(group_of(pod)))
+        promised_entries = with_promised(snapshot.promised_entries, entries)
         promised_claims = {
             claim_name(claim): with_allocation(claim, allocation)
             for claim, allocation in placement.allocations
         }
-        return self._with_room(self._state.snapshot_with(promised_claims))
+        if promised_claims:
+            snapshot = self._with_room(self._state.snapshot_with(promised_claims))
+        return replace(snapshot, promised_entries=promised_entries)
 
     def _with_room(self, snapshot: Snapshot) -> Snapshot:
-        """Return a snapshot with the resources left on nodes, and the devices kept for groups."""
+        """Return a snapshot with the resources left on nodes, what is kept for groups, and promised entries."""
         room = self._room.view(snapshot.cluster, snapshot.weights)
-        return replace(snapshot, room=room, keeps=self._groups.keeps)
+        entries = self._promises.entries
+        return replace(snapshot, room=room, keeps=self._groups.keeps, promised_entries=entries)
 
     @property
     def _now_s(self) -> float:

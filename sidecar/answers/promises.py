@@ -1,16 +1,24 @@
 """The promises to pods that the scheduler reserved nodes for: devices that are chosen and not written yet."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from allocator.pods.claims import Name
 from kube.api.core import Pod
+from kube.api.resource import ResourceClaimConsumerReference
 from kube.logs import get_logger
 from sidecar.model.protocol import HelloRequest, Request, Reservation, UnreserveRequest
 from sidecar.model.rejections import Code, Rejection, failed_rejection
 from sidecar.model.reservations import Difference, Reservations, accept, finish, greet
+from sidecar.plan.group_claims import (
+    NO_PROMISED_ENTRIES,
+    PromisedEntries,
+    entries_by_claim,
+    with_promised,
+)
 from sidecar.plan.placement import Placement
 from sidecar.plan.pod_claims import claim_names
 from sidecar.state.state import ClusterState
@@ -26,6 +34,46 @@ class ReservedPod(NamedTuple):
 
     reservation: Reservation
     pod: Pod
+
+
+class ReservedEntries:
+    """The entries of reserved pods in their claims: whatever is written of them yet, they take a place.
+
+    Attributes:
+        by_claim: The entries as a value, which a decision on a thread may read.
+    """
+
+    def __init__(self) -> None:
+        """Begin without a reserved pod."""
+        self.by_claim: PromisedEntries = NO_PROMISED_ENTRIES
+        self._by_pod: dict[str, Mapping[Name, ResourceClaimConsumerReference]] = {}
+        self._pods: dict[Name, set[str]] = {}
+
+    def add(self, uid: str, entries: Mapping[Name, ResourceClaimConsumerReference]) -> None:
+        """Take the entries of a pod."""
+        self.remove(uid)
+        if not entries:
+            return
+        self._by_pod[uid] = entries
+        for name in entries:
+            self._pods.setdefault(name, set()).add(uid)
+        self.by_claim = with_promised(self.by_claim, entries)
+
+    def remove(self, uid: str) -> bool:
+        """Forget the entries of a pod, but for those of its PodGroup that others have, too; return True if it had any."""
+        entries = self._by_pod.pop(uid, None)
+        if entries is None:
+            return False
+        by_claim = dict(self.by_claim)
+        for name in entries:
+            pods = self._pods[name]
+            pods.remove(uid)
+            remaining = [self._by_pod[other][name] for other in pods]
+            by_claim[name] = {entry.uid: entry for entry in remaining}
+            if not pods:
+                del self._pods[name], by_claim[name]
+        self.by_claim = by_claim
+        return True
 
 
 class Promises:
@@ -50,8 +98,14 @@ class Promises:
         self._state = state
         self._find_pod = find_pod
         self._groups = groups
+        self._entries = ReservedEntries()
         # Reservations whose devices were not free any more when they arrived.
         self._rejected: dict[str, Rejection] = {}
+
+    @property
+    def entries(self) -> PromisedEntries:
+        """The entries in claims of the pods that are reserved."""
+        return self._entries.by_claim
 
     def rejection(self, uid: str) -> Rejection | None:
         """Return the reason that a reserved pod got no devices; None if it got some."""
@@ -96,7 +150,7 @@ class Promises:
         """Take back ended reservations."""
         self._groups.change(replace(difference, begun=()))
         for reservation in difference.ended:
-            self._state.unreserve(reservation.pod_uid)
+            self._unreserve(reservation.pod_uid)
             self._rejected.pop(reservation.pod_uid, None)
 
     def hold_claims(self, reserved_pod: ReservedPod, placement: Placement | Rejection) -> None:
@@ -116,16 +170,23 @@ class Promises:
             stored_claim = self._state.claims.store.get(name)
             if stored_claim is not None:
                 self._state.join(stored_claim, uid)
+        self._entries.add(uid, entries_by_claim(pod, self._state.groups.pod_group(pod)))
         if not is_in_force:
             # The pod ended while its devices were chosen, and the view of the devices has them in use.
-            self._state.unreserve(uid)
+            self._unreserve(uid)
 
     def forget(self, uid: str) -> None:
         """Forget a pod that was bound or deleted."""
         self.reservations = finish(self.reservations, uid)
         self._groups.forget(uid)
-        self._state.unreserve(uid)
+        self._unreserve(uid)
         self._rejected.pop(uid, None)
+
+    def _unreserve(self, uid: str) -> None:
+        """Take back the devices and the entries promised to a pod."""
+        self._state.unreserve(uid)
+        if self._entries.remove(uid):
+            self._state.version += 1  # Pods that wait for a place in a claim are planned anew.
 
     def _reserved_pod(self, reservation: Reservation) -> Pod | None:
         """Return the pod of a reservation that begins; None if it is not known."""

@@ -67,8 +67,8 @@ def rejections_of(
                 joining_uids.add(consumed.entry.uid)
             rejection = (
                 rejection
-                or _claim_rejection(member, consumed, claim, hold, drivers)
                 or _consumer_rejection(claim, len(joining_uids))
+                or _claim_rejection(member, consumed, claim, hold, drivers)
             )
         if rejection is not None:
             rejections[member.uid] = rejection

@@ -22,7 +22,7 @@ from kube.api.resource import (
 from sidecar.commit import ledger, writes
 from sidecar.commit.ledger import Hold, Step
 from sidecar.commit.writes import Consumer, Outcome, Patch
-from sidecar.model.rejections import Code, Rejection, unschedulable
+from sidecar.model.rejections import Code, Rejection, failed_rejection, unschedulable
 
 
 class Kind(StrEnum):
@@ -122,6 +122,9 @@ def next_bind_step(
         if writes.is_reserved_for(claim, candidate.consumer.entry.uid):
             # An earlier release without an answer would take the devices from the pod while it runs.
             return ClaimWrite(kind=Kind.SETTLE, claim=claim) if is_unsettled else None
+        if len(writes.consumers(claim)) >= writes.MAX_CONSUMERS:
+            # Others have taken the last places. The pod is tried again, and waits for a place then.
+            return failed_rejection(Code.TOO_MANY_CONSUMERS, writes.full_claim_message(name))
         entries = _joining_entries(claim, candidate, others, allocation)
         return ClaimWrite(kind=Kind.RESERVE, claim=claim, entries=entries)
     if hold is None or candidate.consumer.pod_uid not in hold.pods:

@@ -129,6 +129,18 @@ def leave_patch(claim: ResourceClaim, uids: Collection[str]) -> Patch:
     return _on(claim) | {"status": {"reservedFor": _without(claim, uids) or None}}
 
 
+def full_claim_message(name: str) -> str:
+    """Return that a claim has no place for the entry of a further pod.
+
+    Args:
+        name: The claim's name, without its namespace.
+    """
+    return (
+        f"ResourceClaim {name} is reserved for {MAX_CONSUMERS} pods, and for no more at a time; the pod waits "
+        "until one of them ends; give it a claim that fewer pods share"
+    )
+
+
 def consumers(claim: ResourceClaim) -> tuple[ResourceClaimConsumerReference, ...]:
     """Return the consumers of a claim."""
     return (claim.status.reserved_for if claim.status is not None else None) or ()

@@ -10,18 +10,17 @@ from typing import Final
 import msgspec
 
 from allocator.cluster.canonical_requests import encode_requests
-from allocator.declarations.pod_group import PodGroup
 from allocator.groups.model import MAX_MEMBERS
-from allocator.pods.claims import Name, PodClaims, claim_name
+from allocator.pods.claims import PodClaims, claim_name
 from findings.text import count_text
 from kube.api.core import Pod
 from kube.api.meta import encode
 from kube.cel.scope import current_scope
 from sidecar.commit.binding import binding_rejection, binding_state
-from sidecar.commit.writes import MAX_CONSUMERS, consumers
+from sidecar.commit.writes import MAX_CONSUMERS
 from sidecar.model.protocol import GroupRequest
 from sidecar.model.rejections import Code, Rejection, unresolvable
-from sidecar.plan.group_claims import entries_by_claim, group_of, is_reserved_for_pod
+from sidecar.plan.group_claims import ClaimPlaces, group_of
 from sidecar.plan.placement import are_available, resolve
 from sidecar.plan.pod_claims import find_placeable_claims
 from sidecar.plan.snapshot import Snapshot
@@ -117,13 +116,13 @@ def find_candidates(
     members: list[Candidate] = []
     rejections: dict[str, Rejection] = {}
     needs_devices = False
-    free_places = _FreePlaces(snapshot.pod_groups)
+    places = ClaimPlaces(snapshot.claims, snapshot.promised_entries, snapshot.pod_groups)
     for pod in request.pods:
         charge_claims(pod)
         claims = find_placeable_claims(pod, snapshot)
         if isinstance(claims, PodClaims):
             needs_devices |= bool(claims.open or claims.held)
-            claims = _usable(pod, claims, snapshot, free_places)
+            claims = _usable(pod, claims, snapshot, places)
         else:
             needs_devices = True
         if isinstance(claims, Rejection):
@@ -164,30 +163,6 @@ def _count_kinds(members: Sequence[Candidate], request: GroupRequest, snapshot: 
         for member in members
     }
     return len(kinds)
-
-
-class _FreePlaces:
-    """The entries that claims can have beside those in them."""
-
-    def __init__(self, pod_groups: Mapping[Name, PodGroup]) -> None:
-        self._pod_groups = pod_groups
-        self._taken: dict[Name, set[str]] = {}
-
-    def take(self, pod: Pod, claims: PodClaims) -> bool:
-        """Take a place of each claim for a pod or its PodGroup; return false if one has none left."""
-        entries = entries_by_claim(pod, self._pod_groups.get(group_of(pod)))
-        entries_taken: dict[Name, str] = {}
-        for claim in (*claims.open, *claims.held):
-            name = claim_name(claim)
-            if name not in entries or is_reserved_for_pod(claim, pod):
-                continue
-            uid, taken_uids = entries[name].uid, self._taken.get(name, ())
-            if len(taken_uids) + (uid not in taken_uids) + len(consumers(claim)) > MAX_CONSUMERS:
-                return False
-            entries_taken[name] = uid
-        for name, uid in entries_taken.items():
-            self._taken.setdefault(name, set()).add(uid)
-        return True
 
 
 class _NodeReader:
@@ -253,7 +228,7 @@ class _NodeReader:
 
 
 def _usable(
-    pod: Pod, claims: PodClaims, snapshot: Snapshot, free_places: _FreePlaces
+    pod: Pod, claims: PodClaims, snapshot: Snapshot, places: ClaimPlaces
 ) -> PodClaims | Rejection:
     """Return the claims of a pod, or the reason they can get or keep no devices."""
     binding = binding_state(claims.held, cutoff=snapshot.binding_cutoff)
@@ -263,7 +238,7 @@ def _usable(
     pending = resolve(claims.open, snapshot)
     if isinstance(pending, Rejection):
         return pending
-    if not free_places.take(pod, claims):
+    if not places.take(pod):
         return unresolvable(
             Code.TOO_MANY_CONSUMERS,
             f"a ResourceClaim of the group can be reserved for {MAX_CONSUMERS} pods at most; a PodGroup whose "

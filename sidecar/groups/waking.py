@@ -193,15 +193,15 @@ class _Plan:
         In each plan again it would keep all others asleep otherwise.
         """
         if self._is_late:
-            return True
+            return self._pods.places.take(entry.pod)
         try:
             charge_claims(entry.pod)
             return self._pods.takes(entry)
         except AnswersPending:
-            return True
+            return self._pods.places.take(entry.pod)
         except BudgetSpent:
             self._note_spent()
-            return True
+            return self._pods.places.take(entry.pod)
 
     def _note_spent(self) -> None:
         """Take note that the plan took too much time, unless it is the steps of a namespace that are spent."""
@@ -235,6 +235,7 @@ class _Plan:
             return None
         if isinstance(outcome, Places):
             self._pods.add(planned.claim for planned in outcome.claims.values())
+            self._pods.places.take_all(outcome.nodes, request.pods)
             self._taken.add(entry.uid)
             self._in_vain[namespace] -= nodes
             return True

@@ -96,7 +96,8 @@ class Code(StrEnum):
     POD_UNKNOWN = "podUnknown"
     """The sidecar has no reservation of the pod, or has not seen it yet. The pod is tried again."""
     TOO_MANY_CONSUMERS = "tooManyConsumers"
-    """A claim is reserved for 256 pods already, the most that the API allows."""
+    """256 pods have a claim of the pod, or are being bound with it, and the API allows no more. The pod is tried again
+    when one of them ends."""
     TOO_MANY_PARAMETERS = "tooManyParameters"
     """The opaque parameters of a claim have more values than are kept."""
     WRITE_REFUSED = "writeRefused"

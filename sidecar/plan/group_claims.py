@@ -8,7 +8,8 @@ drops `spec.resourceClaims` of a PodGroup without the feature gate DRAWorkloadRe
 have entries of their own then.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
+from typing import Final
 
 from allocator.declarations.pod_group import PodGroup
 from allocator.pods.claims import Name, is_pod_group, pod_group_name
@@ -16,7 +17,14 @@ from kube.api.core import Pod
 from kube.api.meta import OwnerReference
 from kube.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from kube.api.urls import POD_GROUPS
-from sidecar.commit.writes import consumers
+from sidecar.commit.writes import MAX_CONSUMERS, consumers
+
+Entries = Mapping[str, ResourceClaimConsumerReference]
+"""UID of a pod or a PodGroup to its entry."""
+PromisedEntries = Mapping[Name, Entries]
+"""Names of claims to the entries of pods that are reserved, and may not be written yet."""
+NO_ENTRIES: Final[Entries] = {}
+NO_PROMISED_ENTRIES: Final[PromisedEntries] = {}
 
 
 def entries_by_claim(
@@ -89,3 +97,95 @@ def is_group_of(pod: Pod, owner: OwnerReference) -> bool:
 def group_of(pod: Pod) -> Name:
     """Return namespace and name of the PodGroup that a pod names."""
     return pod.metadata.namespace, pod_group_name(pod)
+
+
+def has_place(claim: ResourceClaim, pod: Pod, promised: Entries) -> bool:
+    """Return True if a pod has an entry in a claim, or there is a place for one.
+
+    Args:
+        promised: The entries that count beside those in the claim.
+    """
+    stored = consumers(claim)
+    if len(stored) + len(promised) < MAX_CONSUMERS:
+        return True
+    uids = {entry.uid for entry in stored}.union(promised)
+    return (
+        len(uids) < MAX_CONSUMERS
+        or pod.metadata.uid in uids
+        or _has_group_entry(pod, (*stored, *promised.values()))
+    )
+
+
+def with_promised(
+    promised: PromisedEntries, entries: Mapping[Name, ResourceClaimConsumerReference]
+) -> PromisedEntries:
+    """Return promised entries with those of one more pod."""
+    added = {
+        name: {**promised.get(name, NO_ENTRIES), entry.uid: entry}
+        for name, entry in entries.items()
+    }
+    return {**promised, **added}
+
+
+class ClaimPlaces:
+    """The places of claims for entries, as pods take them one after the other."""
+
+    def __init__(
+        self,
+        claims: Mapping[Name, ResourceClaim],
+        promised: PromisedEntries,
+        pod_groups: Mapping[Name, PodGroup],
+    ) -> None:
+        """Begin with the entries that are there or promised."""
+        self._claims = claims
+        self._promised = promised
+        self._pod_groups = pod_groups
+        self._uids: dict[Name, set[str]] = {}
+
+    def has(self, pod: Pod) -> bool:
+        """Return True if each claim of a pod has its entry, or a place for it."""
+        return all(
+            entry.uid in uids or len(uids) < MAX_CONSUMERS or self._has_group_entry(name, pod)
+            for name, entry in self._entries(pod).items()
+            if (uids := self._uids_of(name)) is not None
+        )
+
+    def take(self, pod: Pod) -> bool:
+        """Take a place of each claim for a pod or its PodGroup; return False, and take none, if one has none left."""
+        if not self.has(pod):
+            return False
+        for name, entry in self._entries(pod).items():
+            uids = self._uids_of(name)
+            if uids is not None and not self._has_group_entry(name, pod):
+                uids.add(entry.uid)
+        return True
+
+    def take_all(self, uids: Container[str], pods: Iterable[Pod]) -> None:
+        """Take the places of those pods that have one of some UIDs."""
+        for pod in pods:
+            if pod.metadata.uid in uids:
+                self.take(pod)
+
+    def _entries(self, pod: Pod) -> Mapping[Name, ResourceClaimConsumerReference]:
+        return entries_by_claim(pod, self._pod_groups.get(group_of(pod)))
+
+    def _uids_of(self, name: Name) -> set[str] | None:
+        """Return the UIDs of the entries of a claim; None if it does not exist."""
+        uids = self._uids.get(name)
+        if uids is None and (claim := self._claims.get(name)) is not None:
+            stored_uids = {entry.uid for entry in consumers(claim)}
+            uids = self._uids[name] = stored_uids.union(self._promised.get(name, NO_ENTRIES))
+        return uids
+
+    def _has_group_entry(self, name: Name, pod: Pod) -> bool:
+        if not pod_group_name(pod):
+            return False
+        stored = consumers(self._claims[name])
+        return _has_group_entry(pod, (*stored, *self._promised.get(name, NO_ENTRIES).values()))
+
+
+def _has_group_entry(pod: Pod, entries: Iterable[ResourceClaimConsumerReference]) -> bool:
+    """Return True if the entry of a pod's PodGroup is among some."""
+    return bool(pod_group_name(pod)) and any(
+        is_group_entry(entry) and is_entry_of(entry, pod) for entry in entries
+    )

@@ -12,12 +12,15 @@ from allocator.pods.extended_resource_claim import mapped_resources
 from clusterstate.parameter_bounds import MAX_PARAMETER_VALUES, has_dropped_parameters
 from kube.api.core import Pod, PodResourceClaim
 from kube.api.resource import ResourceClaim
-from sidecar.commit.writes import MAX_CONSUMERS, consumers
+from sidecar.commit.writes import full_claim_message
 from sidecar.model.rejections import Code, Rejection, failed_rejection, unresolvable
 from sidecar.plan.group_claims import (
+    NO_ENTRIES,
+    NO_PROMISED_ENTRIES,
+    PromisedEntries,
     entries_by_claim,
+    has_place,
     is_group_of,
-    is_reserved_for_pod,
     recorded_claim_names,
 )
 from sidecar.plan.snapshot import Snapshot
@@ -27,7 +30,9 @@ NO_CLAIMS: Final = PodClaims()
 
 def find_placeable_claims(pod: Pod, snapshot: Snapshot) -> PodClaims | Rejection:
     """Return the claims of a pod, or the reason it cannot have devices: all decisions begin here."""
-    claims = find_claims(pod, snapshot.claims, snapshot.extended_resources)
+    claims = find_claims(
+        pod, snapshot.claims, snapshot.extended_resources, snapshot.promised_entries
+    )
     if isinstance(claims, Rejection) or not claims.open:
         return claims
     namespace = pod.metadata.namespace
@@ -47,13 +52,17 @@ def find_placeable_claims(pod: Pod, snapshot: Snapshot) -> PodClaims | Rejection
 
 
 def find_claims(
-    pod: Pod, claims: Mapping[Name, ResourceClaim], extended_resources: Mapping[str, str]
+    pod: Pod,
+    claims: Mapping[Name, ResourceClaim],
+    extended_resources: Mapping[str, str],
+    promised_entries: PromisedEntries = NO_PROMISED_ENTRIES,
 ) -> PodClaims | Rejection:
     """Return a pod's claims, or a rejection if the pod cannot have devices even on an idle cluster.
 
     Args:
         claims: All claims, with the devices that are promised to them.
         extended_resources: Name of an extended resource to the class that maps it.
+        promised_entries: Entries that count beside those in claims.
     """
     resource_mapping = mapped_resources(pod, extended_resources)
     if resource_mapping:
@@ -65,7 +74,7 @@ def find_claims(
     entries = pod.spec.resource_claims or ()
     if not entries:
         return NO_CLAIMS
-    return _classify(pod, entries, claims)
+    return _classify(pod, entries, claims, promised_entries)
 
 
 def claim_names(pod: Pod) -> tuple[Name, ...]:
@@ -74,7 +83,10 @@ def claim_names(pod: Pod) -> tuple[Name, ...]:
 
 
 def _classify(
-    pod: Pod, entries: tuple[PodResourceClaim, ...], claims: Mapping[Name, ResourceClaim]
+    pod: Pod,
+    entries: tuple[PodResourceClaim, ...],
+    claims: Mapping[Name, ResourceClaim],
+    promised_entries: PromisedEntries,
 ) -> PodClaims | Rejection:
     by_name: dict[Name, ResourceClaim] = {}
     recorded_names = recorded_claim_names(pod)
@@ -82,8 +94,13 @@ def _classify(
         claim = _find(pod, entry, recorded_names, claims)
         if isinstance(claim, Rejection):
             return claim
-        if claim is not None:
-            by_name[claim_name(claim)] = claim
+        if claim is None:
+            continue
+        name = claim_name(claim)
+        # A pod that is let on beyond these has its write refused, and others wait while it is tried again.
+        if not has_place(claim, pod, promised_entries.get(name, NO_ENTRIES)):
+            return unresolvable(Code.TOO_MANY_CONSUMERS, full_claim_message(name[1]))
+        by_name[name] = claim
     return PodClaims(
         open=tuple(claim for claim in by_name.values() if allocation_of(claim) is None),
         held=tuple(claim for claim in by_name.values() if allocation_of(claim) is not None),
@@ -114,10 +131,10 @@ def _find(
         return unresolvable(
             Code.CLAIM_NOT_OWNED, f"ResourceClaim {name} was not created for this pod"
         )
-    return _usable(pod, claim)
+    return _usable(claim)
 
 
-def _usable(pod: Pod, claim: ResourceClaim) -> ResourceClaim | Rejection:
+def _usable(claim: ResourceClaim) -> ResourceClaim | Rejection:
     if claim.metadata.deletion_timestamp is not None:
         return unresolvable(
             Code.CLAIM_DELETED, f"ResourceClaim {claim.metadata.name} is being deleted"
@@ -127,12 +144,6 @@ def _usable(pod: Pod, claim: ResourceClaim) -> ResourceClaim | Rejection:
             Code.TOO_MANY_PARAMETERS,
             f"the opaque parameters of ResourceClaim {claim.metadata.name} have more than"
             f" {MAX_PARAMETER_VALUES} values, which this scheduler does not keep",
-        )
-    is_full = len(consumers(claim)) >= MAX_CONSUMERS
-    if is_full and not is_reserved_for_pod(claim, pod):
-        return unresolvable(
-            Code.TOO_MANY_CONSUMERS,
-            f"ResourceClaim {claim.metadata.name} is reserved for as many pods as it can be",
         )
     return claim
 

@@ -16,6 +16,7 @@ from kube.api.core import Pod
 from kube.api.resource import DeviceClass, ResourceClaim
 from quotas.device_quotas.book import QuotaBook
 from sidecar.commit.binding import NEVER
+from sidecar.plan.group_claims import NO_PROMISED_ENTRIES, PromisedEntries
 from sidecar.plan.occupancy import Keep, Occupancy
 from sidecar.plan.room import Room
 
@@ -43,6 +44,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         weights: The weights of the capacities in loads.
         room: The resources left on nodes beside devices.
         pod_groups: The PodGroups by namespace and name.
+        promised_entries: The entries in claims of pods that are reserved, and may not be written yet.
         keeps: The devices that are kept for groups, the most important group first.
         binding_cutoff: The time before which allocated devices that are not ready yet have timed
             out.
@@ -67,6 +69,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     weights: CapacityWeights = NO_WEIGHTS
     room: Room = msgspec.field(default_factory=Room)
     pod_groups: Mapping[Name, PodGroup] = {}
+    promised_entries: PromisedEntries = NO_PROMISED_ENTRIES
     keeps: tuple[Keep, ...] = ()
     binding_cutoff: datetime = NEVER
 

@@ -20,6 +20,7 @@ from kube.cel.scope import Meter, current_scope
 from sidecar.model.protocol import GroupRequest, Verdict
 from sidecar.model.rejections import Code, Rejection
 from sidecar.plan.decisions import Fits, NoDevicesNeeded, find_nodes
+from sidecar.plan.group_claims import ClaimPlaces
 from sidecar.plan.occupancy import with_allocated
 from sidecar.plan.placement import Placement, choose_strategy, place, with_allocation
 from sidecar.plan.pod_claims import find_placeable_claims
@@ -103,11 +104,15 @@ class PlacedPods:
 
     Attributes:
         allocated: The claims with the devices that they are taken to get.
+        places: The places of claims for the entries of pods.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         """Begin without a placed pod."""
         self.allocated: list[ResourceClaim] = []
+        self.places: Final = ClaimPlaces(
+            snapshot.claims, snapshot.promised_entries, snapshot.pod_groups
+        )
         self._snapshot = snapshot
         self._occupancy = snapshot.occupancy
         costs = snapshot.cluster.costs
@@ -122,6 +127,10 @@ class PlacedPods:
         Raises:
             AnswerInterrupted: The pod costs too much.
         """
+        # Hundreds may wait for a place of one claim; that none is left is known without a question about each.
+        return self.places.has(entry.pod) and self._takes(entry) and self.places.take(entry.pod)
+
+    def _takes(self, entry: WaitingPod) -> bool:
         pod = entry.pod
         question = question_of(pod, self._snapshot)
         if question is None:

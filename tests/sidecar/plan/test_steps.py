@@ -21,7 +21,8 @@ from sidecar.commit.steps import (
     next_settle_step,
     patch_of,
 )
-from sidecar.commit.writes import FINALIZER, Consumer, Outcome, outcome_of
+from sidecar.commit.writes import FINALIZER, MAX_CONSUMERS, Consumer, Outcome, outcome_of
+from sidecar.model.protocol import Verdict
 from sidecar.model.rejections import Code, Rejection
 from sidecar.plan.group_claims import pod_entry
 
@@ -103,6 +104,19 @@ def test_next_bind_step(
     name: str, claim: ResourceClaim | None, promised: Hold | None, want: Kind | Code | None
 ) -> None:
     assert bind(claim, promised) == want, name
+
+
+def test_a_claim_without_a_place_is_not_written() -> None:
+    """The API server would refuse it, and each attempt after that."""
+    others = [{"uid": f"uid-{number}"} for number in range(MAX_CONSUMERS)]
+    full = allocated(HERE, *others)
+
+    step = next_bind_step(full, "claim", None, HERE_POD, drivers=DRIVERS, is_unsettled=False)
+
+    assert isinstance(step, Rejection)
+    assert (step.code, step.verdict) == (Code.TOO_MANY_CONSUMERS, Verdict.ERROR)
+    assert bind(allocated(HERE, *others[1:])) is Kind.RESERVE
+    assert bind(allocated(HERE, *others[1:], {"uid": "uid-a"})) is None, "it has its place"
 
 
 WAITING = tuple(
