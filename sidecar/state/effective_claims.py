@@ -76,7 +76,7 @@ class EffectiveClaims:
 
         They do if the claim has got or lost them itself, and the earliest pod with each of them counts it.
         """
-        if not self._held_back.parts.has_claim(uid):
+        if not (self._held_back.claims and self._held_back.parts.has_claim(uid)):
             self._own_shares.pop(uid, None)
             return {}
         shares = allocated_shares(self._allocation_now(uid))

@@ -1,4 +1,4 @@
-"""Devices that are held back, by pod, claim, share and device, so that a change reads only what it concerns."""
+"""An index of devices held back, by pod, claim, share and device: a change reads its own ones only."""
 
 from collections.abc import Iterable
 from typing import Final, TypeVar
@@ -22,7 +22,7 @@ AlikeKey = tuple[str, str, tuple[Share, ...]]
 
 
 class HeldParts:
-    """Parts of claims: what one pod holds of one claim.
+    """Parts of claims: the devices of one claim for one pod.
 
     Attributes:
         by_key: All parts, the earliest first.

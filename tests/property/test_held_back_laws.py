@@ -51,7 +51,7 @@ class Promise(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """A claim is reserved for a pod no longer, which runs on."""
+    """A claim is reserved for a pod no longer; the pod runs on."""
 
     slot: int
     claim: str
@@ -90,7 +90,7 @@ events: st.SearchStrategy[Event] = st.one_of(
 
 
 class Part(NamedTuple):
-    """What a pod holds of a claim, and until when."""
+    """The devices of a claim for a pod, and their end."""
 
     node: str
     shares: frozenset[Share]
