@@ -54,6 +54,9 @@ class HeldDevice(NamedTuple):
 MAX_PART: Final = 4
 """One of so many devices of a driver, and one at least, is what a namespace may have held back of it,
 however many the setting allows: few devices are all that a small cluster has."""
+MAX_SHARES: Final = 256
+"""The number of shares of devices of a driver that a namespace may have held back and get further ones, as
+many as the status has room for: whoever has small shares of few devices could have any number of them."""
 OUT_OF_REACH_TAINTS: Final = frozenset(
     {"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"}
 )
@@ -129,7 +132,7 @@ def devices_in_use(slices: Iterable[ResourceSlice]) -> frozenset[DeviceName]:
 
 
 def exhausted_namespaces(
-    held_devices: Iterable[HeldDevice],
+    held_shares: Iterable[tuple[HeldDevice, int]],
     device_counts: Mapping[str, int],
     nodes: Mapping[str, Node],
     most_devices: int,
@@ -141,28 +144,29 @@ def exhausted_namespaces(
     deleted by force in good faith, and held back or not, nobody could use them.
 
     Args:
-        held_devices: The devices that are held back, of each namespace and node once.
+        held_shares: The devices that are held back, of each namespace and node once, with the number of
+            their shares.
         device_counts: Driver to its devices, of `count_devices`.
         most_devices: The maximum number of devices of one driver for one namespace.
     """
-    devices_of_namespace: dict[str, set[DeviceName]] = {}
-    for namespace, node_name, device in held_devices:
+    devices: dict[tuple[str, str], set[DeviceName]] = {}
+    shares: Counter[tuple[str, str]] = Counter()
+    for (namespace, node_name, device), count in held_shares:
         node = nodes.get(node_name)
         if node is not None and not _is_out_of_reach(node):
-            devices_of_namespace.setdefault(namespace, set()).add(device)
-    if not devices_of_namespace:
-        return frozenset()
+            driver = device[0]
+            devices.setdefault((namespace, driver), set()).add(device)
+            shares[namespace, driver] += count
     limits = {
         driver: min(most_devices, max(1, count // MAX_PART))
         for driver, count in device_counts.items()
     }
+    most_shares = max(MAX_SHARES, most_devices)
     return frozenset(
         namespace
-        for namespace, devices in devices_of_namespace.items()
-        if any(
-            count >= limits.get(driver, most_devices)
-            for driver, count in Counter(driver for driver, _, _ in devices).items()
-        )
+        for (namespace, driver), names in devices.items()
+        if len(names) >= limits.get(driver, most_devices)
+        or shares[namespace, driver] >= most_shares
     )
 
 

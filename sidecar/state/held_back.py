@@ -19,6 +19,9 @@ from sidecar.state.held_parts import HeldParts, alike_key
 HIDDEN_END_S: Final = 30.0
 """The time after which a kubelet has killed the containers of a pod that is gone, in seconds: the
 default grace period."""
+MAX_ALIKE: Final = 4
+"""Pods that are gone and shared an allocation on a node, of which each is remembered: the devices are held
+back until the latest end of all of them anyhow."""
 
 log = get_logger()
 
@@ -69,6 +72,8 @@ class HeldBackDevices:
         self._pods = pods
         self._device_counts: tuple[int, Mapping[str, int]] = (-1, {})
         self._on_change = on_change
+        # Parts that stand for further pods, too, of which nothing else is remembered.
+        self._joint: set[HeldKey] = set()
         # Held devices of which the driver said since that containers may use them.
         self._in_use: set[DeviceName] = set()
 
@@ -96,6 +101,8 @@ class HeldBackDevices:
             self.hold(pod, claim, slices)
         if is_hidden:
             self._shorten(pod.metadata.uid)
+        for held_claim in self.parts.of_pod(pod.metadata.uid):
+            self._join(held_claim)
 
     def _prolong(self, pod_uid: str) -> None:
         """Hold back the devices of a pod for the whole time from now on."""
@@ -105,9 +112,31 @@ class HeldBackDevices:
     def _shorten(self, pod_uid: str) -> None:
         """Hold back the devices of a pod for a short time only."""
         until = rfc3339(held_back.end_of(self._now(), HIDDEN_END_S))
-        for held_claim in self.parts.of_pod(pod_uid):
+        for held_claim in self._own_parts(pod_uid):
             if until < held_claim.until:
                 self._end_after(held_claim, HIDDEN_END_S)
+
+    def _own_parts(self, pod_uid: str) -> list[HeldBackClaim]:
+        """Return the parts of a pod that stand for no other."""
+        parts = self.parts.of_pod(pod_uid)
+        return [held_claim for held_claim in parts if held_key(held_claim) not in self._joint]
+
+    def _join(self, held_claim: HeldBackClaim) -> None:
+        """Have few parts stand for all pods that are gone and held the same of a claim as this one.
+
+        Whoever creates and deletes pods of one claim would otherwise have the sidecar remember each of them.
+        Those with the latest ends stay.
+        """
+        gone = [
+            part
+            for part in self.parts.add_gone(held_claim)
+            if part.pod_uid not in self._pods or part.pod_uid == held_claim.pod_uid
+        ]
+        if len(gone) > MAX_ALIKE:
+            by_end = sorted(gone, key=lambda part: part.until)
+            self._joint.add(held_key(by_end[-1]))
+            for part in by_end[:-MAX_ALIKE]:
+                self._remove(part)
 
     def _end_after(self, held_claim: HeldBackClaim, time_s: float) -> None:
         until = rfc3339(held_back.end_of(self._now(), time_s))
@@ -135,7 +164,7 @@ class HeldBackDevices:
             # A copy in one step, since the event loop may change the original meanwhile.
             self._device_counts = version, held_back.count_devices(list(slices.values()))
         return held_back.exhausted_namespaces(
-            list(self.parts.shares), self._device_counts[1], nodes, self._most_per_namespace
+            list(self.parts.shares.items()), self._device_counts[1], nodes, self._most_per_namespace
         )
 
     def hold(self, pod: Pod, claim: ResourceClaim, slices: Iterable[ResourceSlice]) -> None:
@@ -157,7 +186,7 @@ class HeldBackDevices:
 
     def pod_ended(self, uid: str) -> None:
         """Give the devices of a pod again, since its containers have ended."""
-        for held_claim in self.parts.of_pod(uid):
+        for held_claim in self._own_parts(uid):
             self._end(held_claim, "the pod has ended")
 
     def restore(self, claims: Iterable[HeldBackClaim], slices: Iterable[ResourceSlice]) -> None:
@@ -226,7 +255,9 @@ class HeldBackDevices:
 
     def _remove(self, held_claim: HeldBackClaim) -> None:
         self.parts.remove(held_claim)
-        self._former_allocations.pop(held_key(held_claim), None)
+        key = held_key(held_claim)
+        self._former_allocations.pop(key, None)
+        self._joint.discard(key)
         self._in_use -= {
             device
             for device in held_back.devices_of(held_claim)

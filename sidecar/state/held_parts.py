@@ -39,6 +39,7 @@ class HeldParts:
         self._of_share: Index[tuple[str, Share]] = {}
         self._of_device: Index[DeviceName] = {}
         self._alike: Index[AlikeKey] = {}
+        self._gone: Index[AlikeKey] = {}
 
     def put(self, part: HeldBackClaim) -> None:
         """Take a part, or another end of one with the same devices."""
@@ -64,6 +65,8 @@ class HeldParts:
         del self.by_key[key]
         alike = alike_key(part)
         _remove(self._alike, alike, key)
+        if key in self._gone.get(alike, ()):
+            _remove(self._gone, alike, key)
         _remove(self._of_pod, part.pod_uid, key)
         _remove(self._of_claim, part.claim_uid, key)
         for share in shares_of(part):
@@ -80,6 +83,12 @@ class HeldParts:
     def of_claim(self, uid: str) -> tuple[HeldBackClaim, ...]:
         """Return the parts of a claim, the earliest first."""
         return tuple(self.by_key[key] for key in self._of_claim.get(uid, ()))
+
+    def add_gone(self, part: HeldBackClaim) -> tuple[HeldBackClaim, ...]:
+        """Take note that the pod of a part is gone, and return the parts like it of pods that are gone."""
+        alike = alike_key(part)
+        _add(self._gone, alike, held_key(part))
+        return tuple(self.by_key[key] for key in self._gone[alike])
 
     def has_claim(self, uid: str) -> bool:
         """Return True if something of a claim is held back."""

@@ -78,6 +78,27 @@ PARTITIONED = (
             whole(8),
             id="two pods of one claim",
         ),
+        pytest.param(
+            {"evil"},
+            [held("evil", "gpu-0", pod=f"{number}") for number in range(256)],
+            whole(100),
+            id="256 shares of one device",
+        ),
+        pytest.param(
+            set(),
+            [held("evil", "gpu-0", pod=f"{number}") for number in range(255)],
+            whole(100),
+            id="255 shares of one device",
+        ),
+        pytest.param(
+            set(),
+            [
+                replace(held("evil", "gpu-0", pod=f"{number}"), claim_uid="a")
+                for number in range(256)
+            ],
+            whole(100),
+            id="256 pods of one claim",
+        ),
         pytest.param(set(), [held("evil", "gpu-0", node="lost")], whole(4), id="a lost node"),
         pytest.param(
             set(), [held("evil", "gpu-0", node="gone")], whole(4), id="a node that is gone"
@@ -93,7 +114,9 @@ def test_namespaces_whose_pods_wait(
     for held_claim in held_claims:
         parts.put(held_claim)
 
-    assert want == exhausted_namespaces(parts.shares, count_devices(slices), NODES, most_devices=8)
+    assert want == exhausted_namespaces(
+        parts.shares.items(), count_devices(slices), NODES, most_devices=8
+    )
 
 
 def test_the_status_has_a_share_for_each_namespace() -> None:
