@@ -426,7 +426,7 @@ class DecisionMaker:
         return replace(snapshot, promised_entries=promised_entries)
 
     def _with_room(self, snapshot: Snapshot) -> Snapshot:
-        """Return a snapshot with the resources left on nodes, what is kept for groups, and promised entries."""
+        """Return a snapshot with the resources left on nodes, the devices kept for groups, and promised entries."""
         room = self._room.view(snapshot.cluster, snapshot.weights)
         entries = self._promises.entries
         return replace(snapshot, room=room, keeps=self._groups.keeps, promised_entries=entries)

@@ -37,7 +37,7 @@ class ReservedPod(NamedTuple):
 
 
 class ReservedEntries:
-    """The entries of reserved pods in their claims: whatever is written of them yet, they take a place.
+    """The entries of reserved pods in their claims; each takes a place, also before it is written.
 
     Attributes:
         by_claim: The entries as a value, which a decision on a thread may read.

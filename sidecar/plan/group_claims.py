@@ -105,14 +105,14 @@ def has_place(claim: ResourceClaim, pod: Pod, promised: Entries) -> bool:
     Args:
         promised: The entries that count beside those in the claim.
     """
-    stored = consumers(claim)
-    if len(stored) + len(promised) < MAX_CONSUMERS:
+    entries = consumers(claim)
+    if len(entries) + len(promised) < MAX_CONSUMERS:
         return True
-    uids = {entry.uid for entry in stored}.union(promised)
+    uids = {entry.uid for entry in entries}.union(promised)
     return (
         len(uids) < MAX_CONSUMERS
         or pod.metadata.uid in uids
-        or _has_group_entry(pod, (*stored, *promised.values()))
+        or _has_group_entry(pod, (*entries, *promised.values()))
     )
 
 
@@ -180,8 +180,8 @@ class ClaimPlaces:
     def _has_group_entry(self, name: Name, pod: Pod) -> bool:
         if not pod_group_name(pod):
             return False
-        stored = consumers(self._claims[name])
-        return _has_group_entry(pod, (*stored, *self._promised.get(name, NO_ENTRIES).values()))
+        entries = consumers(self._claims[name])
+        return _has_group_entry(pod, (*entries, *self._promised.get(name, NO_ENTRIES).values()))
 
 
 def _has_group_entry(pod: Pod, entries: Iterable[ResourceClaimConsumerReference]) -> bool:
