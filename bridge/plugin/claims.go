@@ -240,9 +240,6 @@ func frees(old, changed *resourceapi.ResourceClaim) bool {
 	return changed != nil && changed.Status.Allocation == nil && old.ResourceVersion != changed.ResourceVersion && sameButVersion(old, changed)
 }
 
-// maxConsumers is the number of pods that a claim can be reserved for.
-const maxConsumers = resourceapi.ResourceClaimReservedForMaxSize
-
 // mayHelpPodsOf reports whether a change of a claim may help pods that name it and wait.
 //
 // With 900 pods of one claim, each change of its consumers woke all that wait: the scheduler takes pods in the order of
@@ -265,10 +262,10 @@ func mayHelpPodsOf(old, changed *resourceapi.ResourceClaim) bool {
 	return len(changed.Status.ReservedFor) <= 1
 }
 
-// freesPlace reports whether a claim that had as many consumers as it can have has fewer.
+// freesPlace reports whether an allocated claim has fewer consumers. Whether pods wait for a place the sidecar knows:
+// those that it has promised one to are in no claim yet.
 func freesPlace(old, changed *resourceapi.ResourceClaim) bool {
-	return onlyConsumersDiffer(old, changed) &&
-		len(old.Status.ReservedFor) >= maxConsumers && len(changed.Status.ReservedFor) < maxConsumers
+	return onlyConsumersDiffer(old, changed) && len(changed.Status.ReservedFor) < len(old.Status.ReservedFor)
 }
 
 // onlyConsumersDiffer reports whether two states of an allocated claim differ in its consumers, and not in its devices.

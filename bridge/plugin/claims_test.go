@@ -84,9 +84,9 @@ func TestWhichClaimEventsWakeAPod(t *testing.T) {
 		"its claim has one more pod": {consumed(own, "1", 7), consumed(own, "2", 8), fwk.QueueSkip, false},
 		"its claim is full now":      {consumed(own, "1", 255), consumed(own, "2", 256), fwk.QueueSkip, false},
 		"its claim is not full now":  {consumed(own, "1", 256), consumed(own, "2", 255), fwk.QueueSkip, true},
-		"its claim has one pod less": {consumed(own, "1", 8), consumed(own, "2", 7), fwk.QueueSkip, false},
-		"its claim has one pod left": {consumed(own, "1", 2), consumed(own, "2", 1), fwk.Queue, false},
-		"its claim has no pod left":  {consumed(own, "1", 1), consumed(own, "2", 0), fwk.Queue, false},
+		"its claim has one pod less": {consumed(own, "1", 8), consumed(own, "2", 7), fwk.QueueSkip, true},
+		"its claim has one pod left": {consumed(own, "1", 2), consumed(own, "2", 1), fwk.Queue, true},
+		"its claim has no pod left":  {consumed(own, "1", 1), consumed(own, "2", 0), fwk.Queue, true},
 		"the finalizer of a full claim": {
 			consumed(own, "1", 256),
 			changed(consumed(own, "2", 256), func(c *resourceapi.ResourceClaim) { c.Finalizers = []string{"f"} }),
