@@ -14,6 +14,7 @@ from findings.text import join_names
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME
 from migration.cluster.evidence import list_at, mapping_at, text_map
+from migration.cluster.owners import kind_of
 from migration.legacy.pod_sources import pods_by_workload, requests_devices, scheduler_of
 from translation.vocabularies.kai import (
     FRACTION,
@@ -35,9 +36,14 @@ _LEAVE: Final = (
 )
 _BESIDE_KAI: Final = (
     "its pods have shares that KAI's webhook changes, so they get claims only where KAI leaves the whole namespace, its pod grouper "
-    "too, and {} would go on with KAI's scheduler there: KAI would start no next pod of these"
+    "too, and {} would go on with KAI's scheduler there: pods that run would run on, and KAI would start no next one of these"
 )
-_LEAVE_TOGETHER: Final = "move those to a namespace of their own, or let them get claims or another scheduler, too; then plan again from a new snapshot"
+_LEAVE_TOGETHER: Final = (
+    "move {} to a namespace of their own, or let them get claims or another scheduler, too"
+)
+_ENDING: Final = "wait for the end of {}, or delete {}"
+_ENDING_KINDS: Final = frozenset({"Pod", "Job"})
+"""Kinds whose pods end for good, and cannot change."""
 _NAMES: Final = 5
 """Workloads that a reason names."""
 
@@ -134,7 +140,15 @@ def staying_with_kai(names: Sequence[str]) -> tuple[str, str]:
     Args:
         names: The workloads of these others, as `Kind/namespace/name`.
     """
-    return _BESIDE_KAI.format(join_names(names, _NAMES)), _LEAVE_TOGETHER
+    ending = [name for name in names if kind_of(name) in _ENDING_KINDS]
+    ways = []
+    if len(ending) < len(names):
+        ways.append(_LEAVE_TOGETHER.format("the others" if ending else "those"))
+    if ending:
+        pronoun = "it" if len(ending) == 1 else "them"
+        ways.append(_ENDING.format(join_names(ending, _NAMES), pronoun))
+    fix = f"{', and '.join(ways)}; then plan again from a new snapshot"
+    return _BESIDE_KAI.format(join_names(names, _NAMES)), fix
 
 
 def leave_kai_webhook(namespaces: Sequence[str]) -> str:

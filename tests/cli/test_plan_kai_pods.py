@@ -157,3 +157,29 @@ def test_shares_move_beside_templates_of_other_projects_that_leave_kai_or_run_no
 
     assert [["team"]] == [wave["kaiNamespaces"] for wave in plan["waves"] if wave["kaiNamespaces"]]
     assert [] == assessed(tmp_path, cluster(other))["blockers"]
+
+
+def ending(kind: str, name: str) -> list[Any]:
+    """A pod that runs without devices, by itself or of a Job."""
+    owner, pod = workload(name, {"cpu": "1"}, ["gpu-1"], schedulerName=KAI)
+    if kind == "Pod":
+        del pod["metadata"]["ownerReferences"]
+        return [pod]
+    job = {**owner, "apiVersion": "batch/v1", "kind": "Job"}
+    job["spec"] = {"backoffLimit": 0, "template": owner["spec"]["template"]}
+    pod["metadata"]["ownerReferences"][0].update(apiVersion="batch/v1", kind="Job")
+    return [job, pod]
+
+
+def test_shares_beside_pods_that_end_wait_for_these(tmp_path: Path) -> None:
+    """The fix was to move them, or to give them claims or another scheduler: nobody can change a pod that runs."""
+    objects = cluster(*ending("Job", "etl"), *ending("Pod", "shell"))
+
+    plan = planned(tmp_path, objects, *options(tmp_path))
+    (blocker,) = assessed(tmp_path, objects)["blockers"]
+
+    assert "pods that run would run on" in held_objects(plan)["Deployment/team/web"]
+    fixes = {entry["fix"] for entry in plan["held"] if entry["object"] == "Deployment/team/web"}
+    expected = "wait for the end of Job/team/etl, Pod/team/shell-0, or delete them; then plan again"
+    assert fixes == {blocker["fix"]}
+    assert blocker["fix"].startswith(expected)
