@@ -35,8 +35,8 @@ from migration.legacy.kai_webhook import (
     KAI_WEBHOOK,
     KaiPods,
     find_kai_pods,
+    find_kai_webhook,
     leave_kai_webhook,
-    pods_of_kai_webhook,
     staying_with_kai,
 )
 from migration.legacy.kept_names import NamesInUse
@@ -396,7 +396,10 @@ def read_kai_pods(
 def _find_changed_by_kai(
     objects: Sequence[SourceObject], workloads: Iterable[AssessedWorkload]
 ) -> list[OwnerKey]:
-    """Return the workloads that get claims, and with live pods that KAI's webhook has changed, and goes on with."""
+    """Return the workloads that get claims, and with shares that KAI's webhook changes, and goes on with.
+
+    Live pods of any namespace show it, and workloads without live pods have their shares by their templates.
+    """
     annotations = (
         text_map(source.document, "metadata", "annotations")
         for source in objects
@@ -404,13 +407,17 @@ def _find_changed_by_kai(
     )
     if not any(SHARED_CONFIG_MAP in own for own in annotations):
         return []
-    changed = pods_of_kai_webhook(objects)
+    webhook = find_kai_webhook(objects)
     return [
         workload.key
         for workload in workloads
         if workload.result is not None
         and workload.outcome is not Outcome.NATIVE
-        and not changed.isdisjoint(workload.members)
+        and webhook.changes(workload.key.namespace)
+        and (
+            not webhook.pods.isdisjoint(workload.members)
+            or (not workload.members and webhook.changes_pods_of(workload.result.source))
+        )
     ]
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from findings.text import join_names
+from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME
 from migration.cluster.evidence import list_at, mapping_at, text_map
@@ -48,11 +49,37 @@ _NAMES: Final = 5
 """Workloads that a reason names."""
 
 
-def pods_of_kai_webhook(objects: Iterable[SourceObject]) -> frozenset[tuple[str, str]]:
-    """Return namespace and name of the pods that KAI's webhook has changed, of namespaces that it goes on with."""
+class KaiWebhook(msgspec.Struct, frozen=True, kw_only=True):
+    """KAI's webhook, as live pods and KAI's Config show it.
+
+    Attributes:
+        pods: Namespace and name of the pods that it has changed, those of namespaces that it has left since, too.
+        labels: Namespace to its labels.
+        selectors: The labels, for each Config, of the namespaces that it goes on with.
+        schedulers: The schedulers of these pods, and KAI's usual ones.
+    """
+
+    pods: frozenset[tuple[str, str]]
+    schedulers: frozenset[str]
+    labels: Mapping[str, Mapping[str, str]]
+    selectors: tuple[Mapping[str, str], ...]
+
+    def changes(self, namespace: str) -> bool:
+        """Return True if it changes next pods with shares of a namespace."""
+        own = self.labels.get(namespace, {})
+        return bool(self.pods) and all(entry.items() <= own.items() for entry in self.selectors)
+
+    def changes_pods_of(self, source: SourceObject) -> bool:
+        """Return True if the pods of the template of an object have shares and KAI's scheduler."""
+        _, template = resolve_path(source.document, pod_path(source.api_version, source.kind) or ())
+        return _has_share(template) and scheduler_of(template) in self.schedulers
+
+
+def find_kai_webhook(objects: Iterable[SourceObject]) -> KaiWebhook:
+    """Return KAI's webhook of a cluster."""
     labels: dict[str, Mapping[str, str]] = {}
     selectors: list[Mapping[str, str]] = []
-    changed: list[tuple[str, str]] = []
+    pods: dict[tuple[str, str], str] = {}
     for source in objects:
         document = source.document
         if source.kind == "Namespace":
@@ -60,19 +87,26 @@ def pods_of_kai_webhook(objects: Iterable[SourceObject]) -> frozenset[tuple[str,
         elif source.kind == "Config" and source.api_version.startswith("kai.scheduler/"):
             selectors.append(text_map(document, "spec", "global", "namespaceLabelSelector"))
         elif source.kind == "Pod" and _is_changed(document):
-            changed.append((source.namespace or "default", source.name))
-    return frozenset(
-        (namespace, name)
-        for namespace, name in changed
-        if all(own.items() <= labels.get(namespace, {}).items() for own in selectors)
+            pods[source.namespace or "default", source.name] = scheduler_of(document)
+    return KaiWebhook(
+        pods=frozenset(pods),
+        schedulers=frozenset((*pods.values(), *SCHEDULERS)),
+        labels=labels,
+        selectors=tuple(selectors),
     )
+
+
+def _has_share(pod: object) -> bool:
+    """Return True if the annotations of a pod, or of the template of one, request a share of KAI."""
+    annotations = text_map(pod, "metadata", "annotations")
+    return not annotations.keys().isdisjoint((FRACTION, MEMORY_MIB))
 
 
 class KaiPods(msgspec.Struct, frozen=True, kw_only=True):
     """The pods of KAI in the namespaces with shares that its webhook changes.
 
     Attributes:
-        changed: The workloads, as `Kind/namespace/name`, that get claims, and with live pods that the webhook has changed.
+        changed: The workloads, as `Kind/namespace/name`, that get claims, and with shares that the webhook changes.
         by_namespace: Namespace of these to all workloads there whose pods name KAI's scheduler, those without devices too.
         leaving: Those of these whose next pods name another scheduler once they get claims.
     """
@@ -163,7 +197,7 @@ def _is_changed(pod: Mapping[str, Any]) -> bool:
     annotations = text_map(pod, "metadata", "annotations")
     return (
         SHARED_CONFIG_MAP in annotations
-        and not annotations.keys().isdisjoint((FRACTION, MEMORY_MIB))
+        and _has_share(pod)
         and not list_at(pod, "spec", "resourceClaims")
         and any(
             mapping_at(variable).get("name") == VISIBLE_DEVICES

@@ -183,3 +183,31 @@ def test_shares_beside_pods_that_end_wait_for_these(tmp_path: Path) -> None:
     expected = "wait for the end of Job/team/etl, Pod/team/shell-0, or delete them; then plan again"
     assert fixes == {blocker["fix"]}
     assert blocker["fix"].startswith(expected)
+
+
+def without_pods(space: str) -> dict[str, Any]:
+    owner: dict[str, Any] = share("later", space=space)[0]
+    owner["spec"]["replicas"] = 0
+    return owner
+
+
+def test_shares_without_live_pods_leave_kai_where_another_namespace_shows_its_webhook(
+    tmp_path: Path,
+) -> None:
+    """Their namespace was to have the label of KAI's Config, with which the first of their pods would be rejected."""
+    objects = cluster(namespace("later"), without_pods("later"))
+
+    plan = planned(tmp_path, objects, *options(tmp_path))
+    (note,) = assessed(tmp_path, objects)["notes"]
+
+    named = {name for wave in plan["waves"] for name in wave["kaiNamespaces"]}
+    assert {"later", "team"} == named
+    assert ["Deployment/later/later", "Deployment/team/web"] == note["objects"]
+
+
+def test_shares_without_live_pods_have_no_note_where_nothing_shows_the_webhook(
+    tmp_path: Path,
+) -> None:
+    objects = [*cluster()[:-2], without_pods("team")]
+
+    assert {"blockers": [], "notes": []} == assessed(tmp_path, objects)
