@@ -145,8 +145,9 @@ def find_kai_pods(
     """
     pods = pods_by_workload(objects, {name.split("/")[1] for name in changed}, namespace)
     # KAI's Config may give its scheduler another name.
-    shares = (scheduler_of(pod) for name in changed for pod in pods.get(name, ()))
-    schedulers = {*SCHEDULERS, *shares} - {DEFAULT_SCHEDULER_NAME, ""}
+    shares = {scheduler_of(pod) for name in changed for pod in pods.get(name, ())}
+    # A pod grouper serves one name, so a pod of Run:ai's stays as it is beside shares of KAI's.
+    schedulers = shares - {DEFAULT_SCHEDULER_NAME, ""} or {*SCHEDULERS}
     own = {
         name: [pod for pod in pods[name] if scheduler_of(pod) in schedulers]
         for name in sorted(pods)

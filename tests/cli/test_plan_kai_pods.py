@@ -211,3 +211,12 @@ def test_shares_without_live_pods_have_no_note_where_nothing_shows_the_webhook(
     objects = [*cluster()[:-2], without_pods("team")]
 
     assert {"blockers": [], "notes": []} == assessed(tmp_path, objects)
+
+
+def test_a_pod_of_another_scheduler_name_is_not_kais(tmp_path: Path) -> None:
+    """A pod of `runai-scheduler` held the shares, while KAI's pod grouper serves one name."""
+    other = workload("other", {"cpu": "1"}, ["gpu-1"], schedulerName="runai-scheduler")
+
+    plan = planned(tmp_path, cluster(*other), *options(tmp_path))
+
+    assert [["team"]] == [wave["kaiNamespaces"] for wave in plan["waves"] if wave["kaiNamespaces"]]
