@@ -198,7 +198,7 @@ def _with_surroundings(
         for source in objects
     )
     kai_pods = read_kai_pods(objects, assessment.workloads, namespace)
-    kai_blockers, kai_notes = kai_webhook_texts(kai_pods, assessment.blockers)
+    kai_blockers, kai_notes = kai_webhook_texts(kai_pods, assessment.workloads, assessment.blockers)
     return msgspec.structs.replace(
         assessment,
         blockers=(*assessment.blockers, *kai_blockers),

@@ -30,7 +30,7 @@ from migration.assessment.outcomes import AssessedWorkload, Outcome, translated_
 from migration.assessment.unserved import LackingClasses, serve_fix, unserved_text
 from migration.cluster.evidence import text_map
 from migration.cluster.node_devices import Source
-from migration.cluster.owners import OwnerKey
+from migration.cluster.owners import OwnerKey, kind_of
 from migration.legacy.kai_webhook import (
     KAI_WEBHOOK,
     KaiPods,
@@ -54,6 +54,9 @@ _SERVICES: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
 _KEEP: Final = "leave {} with its device plugin by translation.keep of the settings"
 _UNSERVED: Final = "{}; with claims no node would serve them: none would have devices of {}"
 _KAI_WEBHOOK: Final = "kaiWebhook"
+_IN_PLAN: Final = "where a wave of plan says so, and {}"
+_DIVISIBLE: Final = frozenset({"Deployment", "StatefulSet"})
+"""Kinds that get claims by themselves, before the rest of their namespace."""
 _PUBLISH: Final = "have a driver publish devices of that class first; then {}"
 
 
@@ -422,7 +425,7 @@ def _find_changed_by_kai(
 
 
 def kai_webhook_texts(
-    kai_pods: KaiPods, blockers: Iterable[Blocker]
+    kai_pods: KaiPods, workloads: Iterable[AssessedWorkload], blockers: Iterable[Blocker]
 ) -> tuple[list[Blocker], list[Blocker]]:
     """Return the blockers and the notes about workloads with shares of KAI.
 
@@ -430,12 +433,25 @@ def kai_webhook_texts(
 
     Args:
         kai_pods: The pods of KAI.
+        workloads: The workloads of the cluster with devices.
         blockers: The blockers of the cluster, some of them about workloads that no node would serve.
     """
     unplaced = {name for entry in blockers if entry.code == NOT_PLACED for name in entry.objects}
+    # Their namespace moves in parts, and other kinds than these with the whole of it alone.
+    partial = {
+        workload.key.namespace
+        for workload in workloads
+        if workload.key.reference in unplaced and workload.outcome is not Outcome.NATIVE
+    }
+    staying = {
+        name
+        for name in kai_pods.leaving
+        if name.split("/")[1] in partial and kind_of(name) not in _DIVISIBLE
+    }
     shares: dict[tuple[str, ...], list[str]] = {}
-    for name in sorted(kai_pods.changed):
-        others = kai_pods.staying_beside(name, kai_pods.leaving - unplaced)
+    # Those that no node serves are blockers already, and plan holds them for that.
+    for name in sorted(kai_pods.changed - unplaced):
+        others = kai_pods.staying_beside(name, kai_pods.leaving - unplaced - staying)
         shares.setdefault(others, []).append(name)
     alone = shares.pop((), [])
     stopped_namespaces = {name.split("/")[1] for own in shares.values() for name in own}
@@ -453,6 +469,6 @@ def kai_webhook_texts(
     ]
     if not leaving:
         return stopped, []
-    fix = leave_kai_webhook(sorted({name.split("/")[1] for name in leaving}))
+    fix = _IN_PLAN.format(leave_kai_webhook(sorted({name.split("/")[1] for name in leaving})))
     objects = tuple(leaving)
     return stopped, [Blocker(code=_KAI_WEBHOOK, message=KAI_WEBHOOK, fix=fix, objects=objects)]

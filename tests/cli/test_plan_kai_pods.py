@@ -220,3 +220,38 @@ def test_a_pod_of_another_scheduler_name_is_not_kais(tmp_path: Path) -> None:
     plan = planned(tmp_path, cluster(*other), *options(tmp_path))
 
     assert [["team"]] == [wave["kaiNamespaces"] for wave in plan["waves"] if wave["kaiNamespaces"]]
+
+
+def unserved(objects: list[Any]) -> list[Any]:
+    """A workload that no node would serve with claims."""
+    for entry in (objects[0]["spec"]["template"], *objects[1:]):
+        selector = {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-A100"}}
+        entry["spec"] = {**copy.deepcopy(entry["spec"]), **selector}
+    return objects
+
+
+def test_shares_that_no_node_serves_have_no_text_on_kais_webhook(tmp_path: Path) -> None:
+    """Each of two kept KAI for the other, in a circle."""
+    objects = [*cluster()[:-2], *unserved(share("a")), *unserved(share("b", place="gpu-1"))]
+
+    plan = planned(tmp_path, objects, *options(tmp_path))
+
+    assert [] == [name for wave in plan["waves"] for name in wave["kaiNamespaces"]]
+    assert {"blockers": [], "notes": []} == assessed(tmp_path, objects)
+
+
+def test_pods_of_kai_that_move_with_a_whole_namespace_alone_are_a_blocker_where_it_never_does(
+    tmp_path: Path,
+) -> None:
+    """`assess` had a note to have KAI leave, and `plan` held the shares."""
+    _, pod = workload("bare", {GPU: "1"}, ["gpu-1"], schedulerName=KAI)
+    del pod["metadata"]["ownerReferences"]
+    limits = {GPU: "1", "nvidia.com/gpumem": "8000"}
+    objects = cluster(pod, *unserved(workload("stuck", limits, ["gpu-2"])))
+
+    plan = planned(tmp_path, objects, *options(tmp_path))
+    texts = assessed(tmp_path, objects)
+
+    assert "Pod/team/bare-0 would go on" in held_objects(plan)["Deployment/team/web"]
+    assert [["Deployment/team/web"]] == [entry["objects"] for entry in texts["blockers"]]
+    assert [] == texts["notes"]
