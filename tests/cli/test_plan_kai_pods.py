@@ -255,3 +255,18 @@ def test_pods_of_kai_that_move_with_a_whole_namespace_alone_are_a_blocker_where_
     assert "Pod/team/bare-0 would go on" in held_objects(plan)["Deployment/team/web"]
     assert [["Deployment/team/web"]] == [entry["objects"] for entry in texts["blockers"]]
     assert [] == texts["notes"]
+
+
+def test_shares_that_no_wave_takes_together_with_the_other_pods_of_kai_say_so(
+    tmp_path: Path,
+) -> None:
+    """The nodes and the namespace had rows without a word of KAI, and the shares had none."""
+    limits = {GPU: "1", "nvidia.com/gpumem": "8000"}
+    stuck = unserved(workload("stuck", limits, ["gpu-3"]))
+    big = workload("big", {GPU: "4"}, ["gpu-1", "gpu-2"], schedulerName=KAI)
+    objects = [*cluster(*big, *stuck), plugin_node("gpu-4")]
+
+    plan = planned(tmp_path, objects, *options(tmp_path), "--wave-nodes", "1")
+
+    reason = held_objects(plan)["Deployment/team/web"]
+    assert "leave KAI in one wave with Deployment/team/big" in reason

@@ -7,12 +7,18 @@ of KAI stay in their namespace.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
+from findings.text import join_names
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.legacy.kai_webhook import KaiPods, staying_with_kai
-from migration.plan.model.parts import Divisible
+from migration.plan.model.parts import Divisible, Part
+from migration.plan.model.plan import Held
 from migration.plan.search.unmovable import Unmovable
 
 _ON_NODE: Final = "pods of {} run on it, with shares that KAI's webhook changes, and other pods of their namespace keep KAI there"
+_TOGETHER: Final = "its pods have shares that KAI's webhook changes, so they leave KAI in one wave with {}, and no wave takes all of these at once"
+_APART: Final = "move the shares to a namespace of their own, so that the others move one by one; then plan again from a new snapshot"
+_NAMES: Final = 5
+"""Workloads that a reason names."""
 
 
 def held_beside_kai(
@@ -72,6 +78,22 @@ def divisible_beside_kai(
         else:
             left -= kai_pods.changed.intersection(own)
     return Divisible(workloads=frozenset(left), together=tuple(together))
+
+
+def held_together(kai_pods: KaiPods, parts: Iterable[Part]) -> Iterator[Held]:
+    """Yield the shares without a wave that move together with other pods of KAI alone.
+
+    Args:
+        kai_pods: The pods of KAI.
+        parts: The parts without a wave.
+    """
+    for part in parts:
+        for share in sorted(kai_pods.changed.intersection(part.workloads)):
+            others = [name for name in part.workloads if name not in kai_pods.changed]
+            if others:
+                yield Held(
+                    object=share, reason=_TOGETHER.format(join_names(others, _NAMES)), fix=_APART
+                )
 
 
 def _namespaces_of(unmovable: Iterable[Unmovable]) -> Iterator[str]:

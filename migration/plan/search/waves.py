@@ -31,7 +31,7 @@ from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.closed_nodes import closed_reasons, full_nodes, unknown_nodes
 from migration.plan.search.couplings import idle_workloads, with_couplings
 from migration.plan.search.device_map import wave_details
-from migration.plan.search.kai_parts import divisible_beside_kai, held_beside_kai
+from migration.plan.search.kai_parts import divisible_beside_kai, held_beside_kai, held_together
 from migration.plan.search.losses import NodeLosses
 from migration.plan.search.moments import (
     Candidate,
@@ -227,6 +227,7 @@ class Planner:
             else (
                 *unmovable_held,
                 *barred,
+                *held_together(self._kai_pods, useful.end.parts),
                 *held_objects(
                     begin,
                     useful,
