@@ -78,7 +78,7 @@ def _pods_of_group(group: Workload) -> Iterator[PodDocument]:
 
 
 def _templates_outside(key: OwnerKey, source: SourceObject) -> Iterator[PodDocument]:
-    """Yield the templates of an object that is no workload by itself, or its scheduler where it has them from elsewhere."""
+    """Yield the templates of an object outside of workloads, or its scheduler alone if another object has them."""
     if has_custom_template(source):
         templates = [entry.pod.document for entry in next_pods(source, key.namespace)]
         row = workload_kind(source.api_version, source.kind)

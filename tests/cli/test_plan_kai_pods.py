@@ -194,7 +194,7 @@ def without_pods(space: str) -> dict[str, Any]:
 def test_shares_without_live_pods_leave_kai_where_another_namespace_shows_its_webhook(
     tmp_path: Path,
 ) -> None:
-    """Their namespace was to have the label of KAI's Config, with which the first of their pods would be rejected."""
+    """Their namespace was to have the label of KAI's Config, so the first of their pods would be rejected."""
     objects = cluster(namespace("later"), without_pods("later"))
 
     plan = planned(tmp_path, objects, *options(tmp_path))
