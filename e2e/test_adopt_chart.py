@@ -375,9 +375,10 @@ def test_the_chart_has_no_faults_that_helm_sees() -> None:
 def release(cluster: Cluster) -> Iterator[Cluster]:
     yield cluster
     cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")
-    # The next story may have the same control plane, and what is applied while it goes is gone a moment later.
-    cluster.kubectl("delete", "crd", "--ignore-not-found", *DEFINITIONS)
+    # The next story may have the same control plane, and what is applied while it goes is gone a moment later. The
+    # definitions go after it: while the controller of namespaces still lists a kind that is gone, it waits ever longer.
     cluster.wait_gone("namespaces", NAMESPACE, timeout_s=TIMEOUT_S)
+    cluster.kubectl("delete", "crd", "--ignore-not-found", *DEFINITIONS)
 
 
 @pytest.mark.parametrize("cluster", [{}], indirect=True)
