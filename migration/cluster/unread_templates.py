@@ -49,13 +49,13 @@ def unread_template(
         is_native: Kubernetes serves its pods once a class maps their resource names.
     """
     kind = workload.key.kind
-    stop = _STOP_VOLCANO_JOB if _is_of_volcano(workload) else _STOP
+    stop = _STOP_VOLCANO_JOB if is_of_volcano(workload) else _STOP
     stop = stop if is_native else f"{stop}{_IN_NAMESPACE}"
     is_waited_for = is_native and workload.runs_to_completion
     if kind not in CREATED_AGAIN and not is_waited_for:
         text = (
             _OF_VOLCANO
-            if _is_of_volcano(workload)
+            if is_of_volcano(workload)
             else f"its pods belong to a {kind}, whose pod template is not read here"
         )
     elif len({request_shape(source) for source in workload.pods}) > 1:
@@ -68,12 +68,17 @@ def unread_template(
     return info(Code.POD_TEMPLATE_NOT_READ, FieldPath.of(), text, fix=stop)
 
 
-def _is_of_volcano(workload: Workload) -> bool:
-    """Return True for a Job of Volcano, without replicas and without a field `suspend`."""
-    return any(
-        str(mapping_at(owner).get("apiVersion", "")).startswith(_VOLCANO)
+def is_of_volcano(workload: Workload) -> bool:
+    """Return True for a Job of Volcano: it has no replicas and no field `suspend`, and a command of Volcano stops it."""
+    owners = (
+        owner
         for pod in workload.pods
         for owner in list_at(pod.document, "metadata", "ownerReferences")
+    )
+    documents = (*owners, workload.custom.document if workload.custom is not None else {})
+    return any(
+        str(mapping_at(document).get("apiVersion", "")).startswith(_VOLCANO)
+        for document in documents
     )
 
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from kube.names import TRANSLATE_LABEL
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.owners import controller
+from migration.cluster.unread_templates import is_of_volcano
 from migration.cluster.workloads import Workload
 from migration.plan.facts.claim_losses import claim_losses
 from migration.plan.facts.rollouts import (
@@ -22,7 +23,6 @@ _START: Final = "resume it, or scale it up{}, after wave {}"
 _START_VOLCANO_JOB: Final = (
     "start it again (vcctl job resume --name JOB --namespace NAMESPACE) after wave {}"
 )
-_VOLCANO: Final = "batch.volcano.sh/"
 _BY_ITSELF: Final = "it starts by itself, with its next request: before wave {} is done it waits where no device is free"
 _LABEL: Final = f"; give its pods the label {TRANSLATE_LABEL}=true first, since no wave opts in all of its namespace"
 _HELD: Final = (
@@ -98,16 +98,10 @@ def _start(group: Workload, wave: int) -> str:
     """Return the way to start a workload after a wave: of a Deployment, say, the owner that scales it."""
     if starts_with_requests(group):
         return _BY_ITSELF.format(wave)
-    if _is_volcano_job(group):
+    if is_of_volcano(group):
         return _START_VOLCANO_JOB.format(wave)
     owner = controller(group.owner) if group.owner is not None else None
     return _START.format(f" by its {' '.join(owner)}" if owner is not None else "", wave)
-
-
-def _is_volcano_job(group: Workload) -> bool:
-    """Return True for a Job of Volcano: it has no field `suspend`, and a command of Volcano stops it."""
-    document = group.custom.document if group.custom is not None else {}
-    return str(document.get("apiVersion", "")).startswith(_VOLCANO)
 
 
 def _fix(
