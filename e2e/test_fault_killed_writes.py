@@ -21,7 +21,7 @@ from e2e.fleet import translation_profile
 from e2e.inventory import HAMI
 from e2e.killed_mid_write import Moment, Order
 from e2e.objects import claim_template, pod
-from e2e.processes import Child
+from e2e.processes import Child, log_tails
 from e2e.translated import legacy_keys
 from e2e.writes import CERTIFICATE_WRITES, CONTROLLER_WRITES
 from kube.names import (
@@ -96,7 +96,14 @@ class Stage:
         partial.rename(self._order(process))
 
     def wait_death(self, process: str) -> None:
-        self.wait_until(lambda: not self._order(process).exists(), f"{process} has died")
+        """Wait until a process has obeyed its order; a failure shows the end of its log."""
+        try:
+            self.wait_until(lambda: not self._order(process).exists(), f"{process} has died")
+        except AssertionError as error:
+            child = self.child(process)
+            error.add_note(f"exit status: {child.exit_status}")
+            error.add_note(log_tails([child], lines=40))
+            raise
 
     def disarm(self, process: str) -> None:
         self._order(process).unlink(missing_ok=True)
