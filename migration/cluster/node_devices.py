@@ -98,6 +98,7 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
         is_doubled: A legacy system and a DRA driver both hand out its devices, be they NICs of Koordinator. koord-scheduler
             does so while there is a Device object, from which koord-manager derives the amounts of the node, too.
         nic_drivers: The drivers of NICs that Koordinator hands out, too; empty where other devices are doubled.
+        has_own_names: Koordinator hands out its GPUs by names of its own alone, without `nvidia.com/gpu`.
     """
 
     node: str
@@ -109,6 +110,7 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
     mig_size: str = ""
     is_doubled: bool = False
     nic_drivers: tuple[str, ...] = ()
+    has_own_names: bool = False
 
 
 OFFERING_NONE: Final = "offering no devices"
@@ -223,6 +225,8 @@ def _node(
         published=device_count,
         replicas=max((read_replicas(node.labels, key) for key in keys), default=1),
         mig_size=read_mig_size(node.labels) if GPU in keys else "",
+        has_own_names=source is Source.KOORDINATOR
+        and not any(allocatable.get(key, ZERO) for key in gpu_names),
         is_doubled=(
             device_count > 0
             and (

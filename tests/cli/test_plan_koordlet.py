@@ -8,7 +8,7 @@ import pytest
 
 from testing.builders import koordinator_annotations
 from testing.documents import api_object, namespace, node
-from testing.migration import daemon_set, hami_node, workload
+from testing.migration import GPU, WHOLE, daemon_set, hami_node, workload
 from testing.plan import held_objects, planned, prepare, run_script, script
 
 LABEL: Final = "drawbridge.internal/dra-driver=hami-core-gpu.project-hami.io"
@@ -123,3 +123,47 @@ def test_gpus_and_nics_of_one_root_move_with_what_koordlet_tells_of_it(tmp_path:
     assert "would have devices of dranet" in held["Deployment/team/train"]
     (fix,) = (entry["fix"] for entry in plan["held"] if entry["object"] == "Deployment/team/train")
     assert "NICs that Koordinator hands out on switched nodes only" in fix
+
+
+def test_whole_gpus_get_no_node_that_offers_names_of_koordinator_alone(tmp_path: Path) -> None:
+    """Their node was drained, and they were to be on the other one, which does not offer `nvidia.com/gpu`."""
+    share = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
+    objects = [
+        *workload("web", WHOLE, ["any-0"] * 3),
+        *workload("asr", share, ["own-0"], namespace="infer", schedulerName="koord-scheduler"),
+        *(namespace("team"), namespace("infer")),
+    ]
+    for name, number, offered in (("any-0", 3, {GPU: "3"}), ("own-0", 4, {})):
+        amounts = dict.fromkeys(share, f"{number}00")
+        gpus = [
+            {
+                "type": "gpu",
+                "id": f"GPU-{name}-{minor}",
+                "resources": {"koordinator.sh/gpu-memory": "40Gi"},
+            }
+            for minor in range(number)
+        ]
+        objects.append(node(name, {**amounts, **offered}, {}, {}))
+        objects.append(api_object("Device", name, spec={"devices": gpus}))
+
+    assert [] == planned(tmp_path, objects, "--keep-free", 0)["waves"]
+
+
+@pytest.mark.parametrize("offered", [{GPU: "1"}, {}])
+def test_a_node_of_two_names_says_whose_driver_it_gets(
+    tmp_path: Path, offered: Mapping[str, str]
+) -> None:
+    """Where koordlet runs beside the device plugin, a fleet of NVIDIA's plugin went to HAMi's driver without a word of it."""
+    objects = cluster()
+    objects[0] = node("koord-0", offered, {}, {})
+
+    plan = planned(tmp_path, objects)
+
+    notes = [note for wave in plan["waves"] for note in wave["notes"] if "has registered" in note]
+    assert bool(offered) == any(
+        note.startswith(
+            "koordlet has registered the GPUs of koord-0, so these nodes get the driver hami-core-gpu.project-hami.io"
+        )
+        for note in notes
+    )
+    assert len(notes) == len(offered)

@@ -41,6 +41,7 @@ from migration.plan.neighbours.kai_shares import (
     reservation_notes,
 )
 from migration.plan.neighbours.kept_schedulers import kept_scheduler_notes
+from migration.plan.neighbours.koordinator_nodes import koordinator_driver_notes
 from migration.plan.neighbours.kueue import native_queue_notes, queue_notes, queued_workloads
 from migration.plan.neighbours.node_autoscalers import (
     autoscaler_notes,
@@ -313,6 +314,7 @@ def environment_notes(
     earlier = [entry for entry in plan.waves if entry.wave < wave.wave]
     yield from hami_notes(wave, earlier, nodes_by_use.hami)
     yield from _koordlet_notes(wave, objects)
+    yield from koordinator_driver_notes(wave, objects)
     for source, note in selecting_notes(plan, wave, objects):
         manager = manager_of(source.document)
         reference = f"{source.kind}/{source.namespace or 'default'}/{source.name}"

@@ -40,6 +40,7 @@ from migration.cluster.equivalence import (
 from migration.cluster.node_devices import Source
 from migration.plan.stage.apart import PodsApart, place_apart
 from migration.plan.stage.daemon_pods import DaemonPods
+from migration.plan.stage.node_systems import SYSTEM, systems_by_node, with_systems
 from migration.plan.stage.other_pods import OtherPods, PodName
 from migration.plan.stage.separation import PodSeparation
 from migration.plan.stage.stage import (
@@ -58,15 +59,12 @@ from migration.plan.stage.stage_allocator import (
     OPEN,
     STAGE,
     SWITCHED,
-    SYSTEM,
     Placement,
     StageAllocator,
     node_of,
     on_place,
     place_key,
     pods_with_claims,
-    systems_by_node,
-    with_systems,
 )
 
 
@@ -112,7 +110,7 @@ class Placer:
                 built anew for each stage, which has the same answers.
         """
         self._systems = systems_by_node(cluster.nodes)
-        state = with_systems(cluster.state, self._systems)
+        state = with_systems(cluster.state, cluster.nodes)
         selected = select_devices(state.classes, published_devices(state.cluster(Features())))
         classes = frozenset(name for name, devices in selected.items() if devices)
         workloads = [

@@ -30,25 +30,22 @@ from kube.api.resource import (
 )
 from kube.quantity import ZERO, Quantity
 from migration.cluster.equivalence import bound_pod, pod_shape
-from migration.cluster.node_devices import NodeDevices, Source
 from migration.plan.model.node_labels import with_labels, without_cordon
+from migration.plan.stage.node_systems import OWN_NAMES, SYSTEM
 from migration.plan.stage.other_pods import PodName
 from migration.plan.stage.stage import PlannedPod, PodKey, Stage, UnmovedPod
 
 OPEN: Final = "simulated-open"
-"""Label of nodes that take pods."""
+"""Label of nodes that take pods that Kubernetes serves."""
 STAGE: Final = "simulated-stage"
 """Label of nodes that take pods, with what serves pods there."""
 SWITCHED: Final = "dra"
 LEGACY: Final = "legacy"
-SYSTEM: Final = "simulated-system"
-"""Label of nodes with the system that hands out their devices today, where device keys ask one alone."""
 _OCCUPIED: Final = "occupied"
 PlaceKey = tuple[bytes, str, str, str]
 """All properties of a pod that its feasible nodes depend on."""
 _BATCH: Final = 64
 """Pods that are placed before it is seen which of them have found a node."""
-_SYSTEMS: Final = frozenset({Source.DEVICE_PLUGIN, Source.HAMI, Source.KOORDINATOR})
 
 
 class FreeDevices(NamedTuple):
@@ -404,22 +401,6 @@ def _by_node(devices: Iterable[PublishedDevice]) -> dict[str, list[PublishedDevi
     return by_node
 
 
-def systems_by_node(nodes: Iterable[NodeDevices]) -> dict[str, str]:
-    """Return node to the legacy system that hands out its devices; without those of two systems, or of a DRA driver."""
-    return {node.node: node.source.value for node in nodes if node.source in _SYSTEMS}
-
-
-def with_systems(state: ClusterState, systems: Mapping[str, str]) -> ClusterState:
-    """Return a cluster with the label of their system on its nodes."""
-    nodes = tuple(
-        with_labels(node, {SYSTEM: systems[node.metadata.name]})
-        if node.metadata.name in systems
-        else node
-        for node in state.nodes
-    )
-    return msgspec.structs.replace(state, nodes=nodes)
-
-
 def on_place(pod: PlannedPod, place: Mapping[str, str], home: str) -> PlannedPod:
     """Return a pod that only nodes with further labels take, and only its home if it has one."""
     selector = {**(pod.pod.spec.node_selector or {}), **place}
@@ -494,5 +475,7 @@ def _fits(amounts: Mapping[str, Quantity], free: Mapping[str, Quantity]) -> bool
 
 def _labelled(node: Node, place: str, switched: Mapping[str, str]) -> Node:
     """Return a node with the labels of a stage; without a place it takes no pods."""
-    simulated = {OPEN: "true", STAGE: place} if place else {}
+    simulated = {STAGE: place} if place else {}
+    if place == SWITCHED or (place and OWN_NAMES not in node.labels):
+        simulated[OPEN] = "true"
     return with_labels(node, {**switched, **simulated})
