@@ -69,13 +69,15 @@ forget_register() {
 KOORDINATOR_DEVICES: Final = "devices.scheduling.koordinator.sh"
 KOORDINATOR_FUNCTIONS: Final = r"""
 # Delete what koordlet has registered of the node $1 once it has no pod there, by its DaemonSet's name or its image: it would write
-# that again.
+# that again. One with feature gates that have it register no devices may stay, as one for colocation.
 forget_registered() {
   local pods left end=$((SECONDS + leave_seconds))
-  local lines="{{range .items}}{{.metadata.name}}$owner_text{{range .spec.containers}} {{js .image}}{{end}}{{\"\\n\"}}{{end}}"
+  local idle='/[^A-Za-z](Accelerators|AllAlpha)(=|.u003D)([^f]|$)/!{/feature-gates/d;}'
+  local arguments='{{range .command}} {{js .}}{{end}}{{range .args}} {{js .}}{{end}}'
+  local lines="{{range .items}}{{.metadata.name}}$owner_text{{range .spec.containers}} {{js .image}}$arguments{{end}}{{\"\\n\"}}{{end}}"
   while true; do
     pods="$(kubectl get pods --all-namespaces "--field-selector=spec.nodeName=$1" "--output=go-template=$lines")"
-    left="$(find_lines -e ' DaemonSet/.*koordlet' <<<"$pods" | cut -d ' ' -f 1)"
+    left="$(find_lines -e ' DaemonSet/.*koordlet' <<<"$pods" | sed -E -e "$idle" | cut -d ' ' -f 1)"
     if [ -z "$left" ]; then break; fi
     if [ "$SECONDS" -ge "$end" ]; then
       printf '%s is still on %s, and registers its GPUs for Koordinator: see that it leaves nodes with the label of the driver\n' \

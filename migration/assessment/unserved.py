@@ -20,6 +20,15 @@ _ON_SWITCHED: Final = " (of NICs that Koordinator hands out on switched nodes on
 _SELECT: Final = "give them another node selector"
 WHOLE_CARD: Final = f"beside {GPU}, {MEMORY_PERCENT}: 100 is a whole card of HAMi's driver"
 _ANEW: Final = " (a Job has to be created anew with it, as its template cannot change)"
+_UNOFFERED: Final = (
+    "{} run, and after their move no node would serve them: none that they may use would offer {}, which Koordinator takes "
+    "from nodes without koordlet"
+)
+COLOCATE: Final = (
+    "run a second DaemonSet of koordlet on switched nodes, without the feature gate Accelerators, as "
+    "docs/migrate/koordinator.md says, or let them request cpu and memory in place of these"
+)
+"""The ways on for pods that request amounts of Koordinator's colocation."""
 _UNSERVED: Final = "{} run, and after their move no node would serve them: none that they may use would have devices of {}"
 
 
@@ -29,10 +38,12 @@ class LackingClasses(NamedTuple):
     Attributes:
         names: The classes; empty if each has some there, and yet no node serves a pod.
         are_elsewhere: Other nodes have devices of each of them.
+        amounts: The amounts of Koordinator's colocation that its pods request, and that none of these nodes would offer.
     """
 
     names: frozenset[str]
     are_elsewhere: bool = False
+    amounts: tuple[str, ...] = ()
 
 
 def unserved_text(
@@ -45,6 +56,8 @@ def unserved_text(
         lacking: The classes that lack devices.
         pods: The words for its pods.
     """
+    if lacking.amounts and not lacking.names:
+        return _UNOFFERED.format(pods, join_names(lacking.amounts))
     return _UNSERVED.format(pods, ", ".join(sorted(lacking.names or class_names(workload))))
 
 
@@ -58,6 +71,8 @@ def serve_fix(
         lacking: The classes that lack devices.
         staying: The nodes of its pods that stay with their device plugin.
     """
+    if lacking.amounts and not lacking.names:
+        return COLOCATE
     names = sorted(filter(is_replica_name, workload.keys))
     claims = workload.result.claims if workload.result is not None else ()
     classes = {entry for claim in claims for entry in claim.classes_by_key()}

@@ -345,7 +345,11 @@ def _other_pods(wave: Wave, details: WaveDetails) -> Markup | None:
         ("No other node takes these, or has room for them; they wait until one is back:", waiting),
         (
             "No node has the labels that these select, also after the wave, so they wait for ever:",
-            wave.stranded_pods,
+            [pod for pod in wave.stranded_pods if pod not in wave.uncolocated_pods],
+        ),
+        (
+            "No node that these may use offers the batch or mid amounts that they request, also after the wave, so they wait for ever:",
+            wave.uncolocated_pods,
         ),
     )
     return join(

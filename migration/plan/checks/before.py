@@ -16,6 +16,7 @@ from migration.assessment.blockers import (
     nvidia_driver,
 )
 from migration.assessment.claim_counts import ClaimShortage, describe_shortages
+from migration.assessment.unserved import COLOCATE
 from migration.cluster.evidence import is_ready, mapping_at, text_map
 from migration.legacy.plugin_vendors import NVIDIA
 from migration.plan.checks.checks import (
@@ -49,7 +50,7 @@ from migration.plan.facts.environment import (
 )
 from migration.plan.facts.kept_away import is_kept_away, is_remapped, kept_away, missing_labels
 from migration.plan.facts.ready_pods import node_of
-from migration.plan.facts.selecting import stranded_pods
+from migration.plan.facts.selecting import Stranded, stranded_pods
 from migration.plan.facts.stuck_drains import running_pods, stuck_drains
 from migration.plan.facts.work import Restart, read_restart
 from migration.plan.model.plan import Held, Plan, PlannedNode, Wave
@@ -70,6 +71,10 @@ _CORDONED: Final = (
 )
 _AWAITED: Final = "{}; among those that wait now, {} had a node when the plan was made: see that they get devices first, or {}"
 _STRANDED: Final = "no node has the labels that it selects, also after this wave, so it waits for ever: let it select another label first"
+_UNCOLOCATED: Final = (
+    "no node that it may use offers the batch or mid amounts that it requests, also after this wave, since koordlet leaves "
+    f"switched nodes, so it waits for ever: first {COLOCATE}"
+)
 
 
 def check_before(
@@ -148,8 +153,7 @@ def check_before(
             checks.append(ok_check(capacity, text))
         stranded = stranded_pods(wave, plan.waves, drained.unplaced_pods, view.objects)
         checks += [
-            note_check(pod, _STRANDED if pod in stranded else _UNPLACED)
-            for pod in drained.unplaced_pods
+            note_check(pod, _text_of_unplaced(pod, stranded)) for pod in drained.unplaced_pods
         ]
         checks += [
             failed_check(f"Node//{entry.node}", entry.text)
@@ -158,6 +162,13 @@ def check_before(
             )
         ]
     return WaveAnswer(wave=wave.wave, checks=(*checks, *workload_checks))
+
+
+def _text_of_unplaced(pod: str, stranded: Stranded) -> str:
+    """Return the words for a pod that no other node takes while the nodes of a wave are drained."""
+    if pod in stranded.uncolocated:
+        return _UNCOLOCATED
+    return _STRANDED if pod in stranded.pods else _UNPLACED
 
 
 def _misfit_text(drained: DrainAnswer) -> str:

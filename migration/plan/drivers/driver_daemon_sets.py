@@ -1,7 +1,8 @@
 """The DaemonSets that wait for the label of a DRA driver's nodes: the driver's own, and others. Pure.
 
 A DRA driver registers with the kubelet by a socket in its directory `plugins_registry`, so its DaemonSet
-mounts that, or a directory above it. Monitoring and other agents may select the same nodes.
+mounts that, or a directory above it. Monitoring and other agents may select the same nodes, and koordlet, which mounts
+the directory of the kubelet, too.
 
 Source: k8s.io/dynamic-resource-allocation/kubeletplugin, KubeletRegistryDir.
 """
@@ -13,6 +14,7 @@ from answers.model.redaction import KUBELET_DIRECTORIES
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.cluster.evidence import list_at, mapping_at, text_map
+from migration.plan.drivers.vendors import is_koordlet
 
 _NAMED: Final = ("dra-driver", "dra-plugin", "kubelet-plugin")
 
@@ -50,7 +52,7 @@ def find_waiting(
         name = f"{namespace}/{source.name}"
         if release_namespace and namespace != release_namespace:
             others.append(name)
-        elif registers_driver(source.document):
+        elif registers_driver(source.document) and not is_koordlet(source):
             drivers.append(name)
         elif any(part in source.name for part in _NAMED):
             lookalikes.append(name)

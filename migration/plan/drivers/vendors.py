@@ -35,6 +35,8 @@ _UNMAP_PATCH: Final = '[{"op": "remove", "path": "/spec/extendedResourceName"}]'
 NVIDIA_LABEL: Final = "nvidia.com/dra-kubelet-plugin"
 DRIVER_LABEL: Final = f"{GROUP}/dra-driver"
 _OWN_LABELS: Final = {NVIDIA: (NVIDIA_LABEL, "true"), f"gpu.{GROUP}": (f"{GROUP}/driver", "true")}
+DRIVER_KEYS: Final = frozenset({DRIVER_LABEL, *(key for key, _ in _OWN_LABELS.values())})
+"""The keys of the labels that choose the nodes of DRA drivers."""
 OPERATOR_PREFIX: Final = "nvidia.com/gpu.deploy."
 DEVICE_PLUGIN: Final = f"{OPERATOR_PREFIX}device-plugin"
 """The label of one operand. That of all operands would take the GPU driver from the node."""
@@ -55,6 +57,8 @@ the pod that shares a node's GPUs."""
 _IN_POOL: Final = "tensor-fusion shares its GPUs ({}), and would go on beside a DRA driver: no script takes it from a node"
 UNKNOWN_VERSION: Final = "unknown"
 _MAX_TEXT: Final = 63
+COLOCATION_LABEL: Final = f"{GROUP}/registers-devices"
+"""The label of the pods of a koordlet that registers no devices, `false`: no snapshot has the feature gates that say so."""
 
 
 def tensor_fusion_nodes(objects: Iterable[SourceObject]) -> dict[str, str]:
@@ -220,6 +224,12 @@ def _image_tags(source: SourceObject) -> Iterator[str]:
 def is_koordlet(source: SourceObject) -> bool:
     """Return True if a DaemonSet is Koordinator's agent, by its name or an image."""
     return any(KOORDLET in text for text in (source.name, *container_images(source)))
+
+
+def registers_devices(source: SourceObject) -> bool:
+    """Return True unless a DaemonSet of koordlet says by a label of its pods that it registers no devices."""
+    labels = text_map(source.document, "spec", "template", "metadata", "labels")
+    return labels.get(COLOCATION_LABEL) != "false"
 
 
 def is_managed(source: SourceObject) -> bool:

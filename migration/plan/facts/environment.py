@@ -22,7 +22,12 @@ from migration.cluster.evidence import controller_kind, list_at, mapping_at, tex
 from migration.cluster.node_devices import Source
 from migration.legacy.plugin_vendors import NVIDIA
 from migration.plan.drivers.operator_policy import POLICY_CHANGES, needs_policy_changes
-from migration.plan.drivers.vendors import CHART_CLASSES, hami_notes, is_koordlet
+from migration.plan.drivers.vendors import (
+    CHART_CLASSES,
+    hami_notes,
+    is_koordlet,
+    registers_devices,
+)
 from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.repository_patches import (
     KUSTOMIZE,
@@ -334,7 +339,8 @@ def _koordlet_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str
     """Yield a note on nodes of Koordinator if no DaemonSet of koordlet was seen."""
     has_nodes = any(node.source == Source.KOORDINATOR for node in wave.nodes)
     if has_nodes and not any(
-        source.kind == DAEMON_SET and is_koordlet(source) for source in objects
+        source.kind == DAEMON_SET and is_koordlet(source) and registers_devices(source)
+        for source in objects
     ):
         yield (
             "no DaemonSet of koordlet was seen: keep koordlet from nodes with the driver's label by node affinity, "

@@ -21,6 +21,7 @@ from migration.plan.drivers.vendors import (
     driver_label,
     is_koordlet,
     is_managed,
+    registers_devices,
 )
 from migration.plan.facts.device_plugins import DevicePlugins, is_owned_plugin
 from migration.plan.facts.environment import REVERTING, in_repository, remapped_classes
@@ -44,7 +45,8 @@ def kept_away(
     """Return the DaemonSets that do not stay away from switched nodes by themselves.
 
     The device plugins of the GPU Operator and of HAMi follow labels of their own, what a cloud or an operator
-    manages is put back as it was, and a plugin that comes to none of the nodes stays as it is.
+    manages is put back as it was, and a plugin that comes to none of the nodes stays as it is. So does a koordlet that
+    registers no devices.
 
     Args:
         objects: The cluster's objects.
@@ -74,7 +76,10 @@ def kept_away(
         _kept_away(source, drivers_of.get((source.namespace, source.name), koordinator))
         for source in objects
         if source.kind == DAEMON_SET
-        and (is_koordlet(source) or (source.namespace, source.name) in drivers_of)
+        and (
+            (is_koordlet(source) and registers_devices(source))
+            or (source.namespace, source.name) in drivers_of
+        )
         and not is_managed(source)
     )
     return tuple(entry for entry in entries if entry is not None)

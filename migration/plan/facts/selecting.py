@@ -5,14 +5,16 @@ pods would find no node any more: without devices, or without a pod today.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocator.pods.node_eligibility import counted_rejection
 from answers.model.views import decode_view
 from kube.api.core import Node, Pod, PodSpec, Toleration
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
+from migration.cluster.node_devices import Source
 from migration.legacy.node_selectors import selecting_spec
+from migration.plan.facts.colocation import Colocation, offered_amounts, requested_amounts
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import Plan, Wave, is_name
 from translation.model.required_labels import required_labels
@@ -69,10 +71,23 @@ def selecting_notes(
             yield source, form.format(reference, ", ".join(_pairs(keys, left, nodes)))
 
 
+class Stranded(NamedTuple):
+    """The pods that no node takes once a wave is done, as `Pod/namespace/name`.
+
+    Attributes:
+        pods: All of them.
+        uncolocated: Those of them that nodes take by their labels, and that request amounts of Koordinator's colocation
+            that none of these offers any more.
+    """
+
+    pods: tuple[str, ...] = ()
+    uncolocated: tuple[str, ...] = ()
+
+
 def stranded_pods(
     wave: Wave, waves: Iterable[Wave], pods: Collection[str], objects: Iterable[SourceObject]
-) -> tuple[str, ...]:
-    """Return the pods that no node takes once a wave is done, by their node selectors and affinities.
+) -> Stranded:
+    """Return the pods that no node takes once a wave is done, by their node selectors and affinities, or their amounts.
 
     Args:
         wave: The wave.
@@ -81,22 +96,43 @@ def stranded_pods(
         objects: The cluster's objects.
     """
     if not pods:
-        return ()
-    objects = tuple(objects)
+        return Stranded()
+    objects, waves = tuple(objects), tuple(waves)
     nodes = tuple(_nodes(objects))
     labels = {
         **_switched_labels(wave, waves),
         **{node.name: node.labels for node in wave.nodes},
     }
-    stranded = []
+    koordinator = {
+        node.name
+        for entry in (*waves, wave)
+        for node in entry.nodes
+        if node.source == Source.KOORDINATOR
+    }
+    leaving = Colocation(objects, koordinator).leaving(labels)
+    amounts = {
+        node.metadata.name: offered_amounts(node)
+        for node in nodes
+        if node.metadata.name not in leaving
+    }
+    stranded, uncolocated = list[str](), list[str]()
     for source in objects:
         reference = f"Pod/{source.namespace or 'default'}/{source.name}"
         if (source.api_version, source.kind) != ("v1", "Pod") or reference not in pods:
             continue
         pod = decode_view(source.document, Pod)
-        if isinstance(pod, Pod) and not _taking(pod.spec, nodes, labels):
+        if not isinstance(pod, Pod):
+            continue
+        taking = _taking(pod.spec, nodes, labels)
+        requested = requested_amounts(pod)
+        if not any(_offers(amounts.get(name, {}), requested) for name in taking):
             stranded.append(reference)
-    return tuple(sorted(stranded))
+            uncolocated += [reference] if taking else []
+    return Stranded(tuple(sorted(stranded)), tuple(sorted(uncolocated)))
+
+
+def _offers(offered: Mapping[str, int], requested: Mapping[str, int]) -> bool:
+    return all(offered.get(name, 0) >= amount for name, amount in requested.items())
 
 
 def _switched_labels(wave: Wave, waves: Iterable[Wave]) -> dict[str, Mapping[str, str]]:

@@ -266,6 +266,7 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         unplaced_pods: Those of them that no other node takes, or has the CPU and memory for, as
             `Pod/namespace/name`; they wait until a node that takes them is back.
         stranded_pods: Those of them that no node takes after the wave, which wait for ever.
+        uncolocated_pods: Those of these that request amounts of Koordinator's colocation, which leave nodes with koordlet.
         coupled_until: The wave that ends what is half done after this one, so that a migration should not pause
             before it; 0 for a wave after which it may.
         stray_workloads: Workloads of whole GPUs, as `Kind/namespace/name`, whose evicted pods nothing keeps
@@ -294,6 +295,7 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     evicted_others: int = 0
     unplaced_pods: tuple[str, ...] = ()
     stranded_pods: tuple[str, ...] = ()
+    uncolocated_pods: tuple[str, ...] = ()
     stray_workloads: tuple[str, ...] = ()
     emptied_workloads: tuple[str, ...] = ()
     halved_workloads: Mapping[str, int] = {}

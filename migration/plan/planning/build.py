@@ -376,7 +376,9 @@ def _complete_wave(
     wave = with_uncounted_quotas(wave, quotas, cluster.workloads)
     wave = with_uncreated_surge(wave, cluster.claim_shortages)
     stranded = stranded_pods(wave, waves, wave.unplaced_pods, prepared.objects)
-    wave = msgspec.structs.replace(wave, stranded_pods=stranded)
+    wave = msgspec.structs.replace(
+        wave, stranded_pods=stranded.pods, uncolocated_pods=stranded.uncolocated
+    )
     wave = with_pods(
         *(wave, work, prepared.evidence, groups),
         earlier=waves[: wave.wave - 1],

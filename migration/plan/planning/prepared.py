@@ -30,6 +30,7 @@ from migration.conversion.quota_conversion import ConvertedQuota, knows_use
 from migration.conversion.replaced_lines import convert_plan_quotas, planned_objects
 from migration.legacy.kai_webhook import KaiPods
 from migration.plan.drivers.confirmed import Confirmation
+from migration.plan.facts.colocation import AMOUNTS, Colocation
 from migration.plan.facts.given_cards import read_cards
 from migration.plan.facts.opted_in import (
     keeping_workloads,
@@ -155,6 +156,12 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
         return namespaces_with_claims(self.groups.values(), with_keys)
 
     @property
+    def _koordinator_nodes(self) -> frozenset[str]:
+        """Return the nodes with devices that Koordinator hands out."""
+        nodes = self.cluster.nodes
+        return frozenset(node.node for node in nodes if node.source is Source.KOORDINATOR)
+
+    @property
     def unready_nodes(self) -> frozenset[str]:
         """Return the nodes with devices that are not ready."""
         names = {node.node for node in self.cluster.nodes if node.legacy or node.published}
@@ -220,6 +227,7 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
             named_nodes=named_nodes(self.groups.values()),
             unrestarted=self.unrestarted,
             unmoved=_unmoved_pods(self.cluster.workloads, live_nodes, self.groups),
+            colocation=(AMOUNTS, Colocation(self.objects, self._koordinator_nodes).leaving),
         )
         divisible = divisible_workloads(self.groups.values())
         return Planner(

@@ -271,16 +271,9 @@ class Planner:
 
     def _labelled(self, stage: Stage, nodes: Iterable[PlannedNode]) -> Stage:
         """Return a stage with the labels that the switch of nodes gives them, and without nodes of unknown devices."""
-        return msgspec.structs.replace(
-            stage,
-            labels={**stage.labels, **self._labels(nodes)},
-            closed=stage.closed | self._unknown,
-        )
-
-    def _labels(self, nodes: Iterable[PlannedNode]) -> dict[str, dict[str, str]]:
-        """Return node to the labels that its switch gives it."""
         own_labels = {node.metadata.name: node.labels for node in self._cluster.state.nodes}
-        return switched_labels(nodes, own_labels)
+        labels = {**stage.labels, **switched_labels(nodes, own_labels)}
+        return msgspec.structs.replace(stage, labels=labels, closed=stage.closed | self._unknown)
 
     def unplaced(self, stage: Stage, draining: frozenset[str]) -> tuple[str, ...]:
         """Return the pods without devices that find no place while nodes are drained, as `Pod/namespace/name`."""
@@ -292,15 +285,18 @@ class Planner:
         """Yield the workloads with running pods that never move: no node would serve or take them, or one node alone."""
         placement = self._placer.place(stage, self._live)
         live, remaining = self._live.nodes, self._cluster.remaining.nodes
-        unmatched = sorted(live.keys() & (placement.unmatched | placement.unplaced))
-        keys = [key for key in unmatched if live[key] not in stage.switched]
+        colocated = self._placer.colocated
+        suspects = live.keys() & (placement.unmatched | placement.unplaced | colocated.pods)
+        keys = [key for key in sorted(suspects) if live[key] not in stage.switched]
         keys += [key for key, node in placement.nodes.items() if node in remaining]
         unserved = self._placer.unserved(stage, keys) if keys else frozenset[str]()
         unserved |= lacking_devices(self._cluster, self._placer, stage, self._live_nodes)
         own = staying_nodes(self._cluster)
         for workload in self._workloads:
             if (name := workload.key.reference) in unserved:
-                yield unserved_workload(workload, self._usable.lacking(workload), own.get(name, ()))
+                amounts = colocated.lacking(stage, name, self._usable.serving(workload))
+                lacking = self._usable.lacking(workload)._replace(amounts=amounts)
+                yield unserved_workload(workload, lacking, own.get(name, ()))
         others = {
             entry.workload.key.reference: entry
             for entry in (

@@ -22,6 +22,7 @@ from answers.model.cluster_state import ClusterState
 from findings.text import count_text, join_names
 from kube.api.core import Pod
 from kube.api.node_selector import NodeSelector
+from migration.assessment.unserved import COLOCATE
 from migration.cluster.volumes import on_reachable_nodes
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import PlannedWork, Wave
@@ -228,10 +229,16 @@ def others_notes(
             f"; no other node takes {_pod_names(waiting)}, or has the CPU and memory: they wait until a node that "
             "takes them is back, see unplacedPods in plan.yaml"
         )
-    if wave.stranded_pods:
+    unselected = [pod for pod in wave.stranded_pods if pod not in wave.uncolocated_pods]
+    if unselected:
         text += (
-            f"; no node has the labels that {_pod_names(wave.stranded_pods)} select, also after this wave, so they wait "
+            f"; no node has the labels that {_pod_names(unselected)} select, also after this wave, so they wait "
             "for ever, see strandedPods in plan.yaml"
+        )
+    if wave.uncolocated_pods:
+        text += (
+            f"; no node that they may use offers the batch or mid amounts that {_pod_names(wave.uncolocated_pods)} request, since "
+            f"koordlet leaves switched nodes, so they wait for ever, see strandedPods in plan.yaml: first {COLOCATE}"
         )
     yield "; ".join((text, *losses[:_LOSSES]))
 

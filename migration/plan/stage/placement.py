@@ -39,6 +39,7 @@ from migration.cluster.equivalence import (
 )
 from migration.cluster.node_devices import Source
 from migration.plan.stage.apart import PodsApart, place_apart
+from migration.plan.stage.colocated import Colocated, Leaving
 from migration.plan.stage.daemon_pods import DaemonPods
 from migration.plan.stage.node_systems import SYSTEM, systems_by_node, with_systems
 from migration.plan.stage.other_pods import OtherPods, PodName
@@ -89,6 +90,7 @@ class Placer:
         volume_nodes: Mapping[tuple[str, str], Sequence[NodeSelector]] = {},
         unrestarted: Collection[PodKey] = (),
         unmoved: Iterable[UnmovedPod] = (),
+        colocation: tuple[Collection[str], Leaving] = ((), lambda _: frozenset()),
         reuses: bool = True,
     ) -> None:
         """Prepare the pods of all workloads that can be placed.
@@ -106,6 +108,7 @@ class Placer:
             volume_nodes: The nodes of volumes that some nodes do not reach, by namespace and name of a pod.
             unrestarted: Pods with device keys whose namespace or workload is opted in already.
             unmoved: Pods that keep their node and its devices for good.
+            colocation: The amounts of a node that leave it with koordlet, and the nodes that lose them.
             reuses: The allocator of a stage is changed for the next one, with its verdicts; else it is
                 built anew for each stage, which has the same answers.
         """
@@ -151,6 +154,7 @@ class Placer:
             if shape not in by_shape:
                 by_shape[shape] = pod_request(pod.pod)
         self._requests = {key: by_shape[shape] for key, shape in self._shapes.items()}
+        self.colocated = Colocated(*colocation, self._requests, resources)
         self._resources = resources
         self.others = OtherPods(state, evicted, volume_nodes)
         self.unrestarted_workloads = frozenset(key.workload for key in unrestarted)
@@ -280,7 +284,7 @@ class Placer:
         unserved = set[str]()
         for workload, pod in {key.workload: self._by_key[key] for key in keys}.items():
             self._allocator.keep({})
-            self._allocator.resources = self._resources
+            self._allocator.resources = self.colocated.resources(stage, self._resources)
             if not self._place([(self._movable(pod, stage), None)]):
                 unserved.add(workload)
         return frozenset(unserved)
@@ -339,7 +343,8 @@ class Placer:
         # Those on nodes that stay have devices of no driver.
         unmoved = {k: v for k, v in staying.items() if k in kept_claims or v in self._remaining}
         allocator.keep({key: kept_claims[key] for key in unmoved if key in kept_claims})
-        allocator.resources = self.others.resources(before.others, self._resources)
+        moved = self.others.resources(before.others, self._resources)
+        allocator.resources = self.colocated.resources(stage, moved)
         allocator.add_pods(self._requests, unmoved)
         nodes = dict(staying)
         without = [(self._by_key[key], staying[key]) for key in staying if key not in unmoved]
