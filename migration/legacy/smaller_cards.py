@@ -5,7 +5,7 @@ kube-scheduler gives a pod any node whose devices its claims fit.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,7 @@ from migration.cluster.owners import OwnerKey
 from migration.cluster.volumes import HOSTNAME
 from migration.legacy.plugin_vendors import HAMI_LABEL
 from translation.compiling.claims import Claim
+from translation.compiling.conditions import Relation
 
 _MEMORY: Final = "memory"
 _KOORDINATOR_MODEL: Final = "node.koordinator.sh/gpu-model"
@@ -28,6 +29,8 @@ _OF_CARDS: Final = (
     "nvidia.com/gpu.memory",
 )
 """Labels of nodes that tell their cards."""
+_OF_SOME_SIZES: Final = frozenset({Relation.SAME_AMOUNT, Relation.BETWEEN})
+"""A percentage has an amount for cards of one published size each, or of a range of these."""
 _PLUGIN_VALUES: Final = frozenset({"on", "off"})
 """The values of `HAMI_LABEL` by HAMi's chart, and once a node is switched; other values are of somebody else."""
 
@@ -274,12 +277,17 @@ def _sizes(node: NodeDevices) -> list[Quantity]:
 
 def _depends_on_card(claim: Claim) -> bool:
     """Return True if the memory that a request of a claim gets is that of the card, or a share of it."""
-    for request in claim.spec["spec"]["devices"]["requests"]:
-        alternatives = request.get("firstAvailable") or [request["exactly"]]
-        amounts = {
-            (alternative.get("capacity") or {}).get("requests", {}).get(_MEMORY)
-            for alternative in alternatives
-        }
-        if None in amounts or len(amounts) > 1:
-            return True
-    return False
+    return any(
+        amount is None or _is_share(claim, alternative)
+        for alternative in claim.requests()
+        for amount in [(alternative.get("capacity") or {}).get("requests", {}).get(_MEMORY)]
+    )
+
+
+def _is_share(claim: Claim, alternative: Mapping[str, Any]) -> bool:
+    """Return True if an amount of memory is for cards of some sizes alone, so a share of these."""
+    return any(
+        condition.name == _MEMORY and condition.relation in _OF_SOME_SIZES
+        for selector in alternative.get("selectors") or ()
+        for condition in claim.conditions.get(selector["cel"]["expression"], ())
+    )

@@ -25,6 +25,8 @@ PERCENTAGE: Final = {GPU: "1", "nvidia.com/gpumem-percentage": "50"}
 TAINTS: Final = {"taints": [{"key": "own", "effect": "NoSchedule"}]}
 KOORDINATORS: Final = {"node.koordinator.sh/gpu-model": "A100"}
 
+ADOPTED: Final = "translation: {adoptSchedulers: {kai-scheduler: default-scheduler}}\n"
+
 LOSS: Final = (
     "with claims they may get cards of 40Gi, with their device keys they have cards of 80Gi"
 )
@@ -349,3 +351,36 @@ def test_pods_whose_nodes_get_another_driver_are_offered_no_node_selector(tmp_pa
         "a percentage, their nodes get no driver of such claims, and gpu-0, gpu-1 with cards of 24564Mi get it; a node "
         "selector would leave them without a node, so request an amount of memory before this wave if they need more"
     )
+
+
+def shares_of_kai(tmp_path: Path, annotation: str, value: str) -> dict[str, Any]:
+    """A plan of pods of KAI with an annotation, from nodes with cards of 80Gi to nodes with shared cards of 40Gi."""
+    memory: dict[str, Any] = {"nvidia.com/gpu.memory": "81920"}
+    share = with_selector(workload("share", {"cpu": "1"}, ["gpu-0"], schedulerName="kai-scheduler"))
+    for metadata in (share[0]["spec"]["template"]["metadata"], share[1]["metadata"]):
+        metadata["annotations"] = {annotation: value}
+    objects = [
+        *(hami_node(f"hami-{number}") for number in range(2)),
+        *(plugin_node(f"gpu-{number}", **memory) for number in range(2)),
+        namespace("team"),
+        *share,
+    ]
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(ADOPTED)
+    return planned(tmp_path, objects, "--wave-nodes", 1, "--settings", settings)
+
+
+def test_a_share_of_the_only_published_size_is_one_of_a_smaller_card(tmp_path: Path) -> None:
+    """Its claims have one amount, and it was taken for an own request of the pods."""
+    (note,) = notes_of(shares_of_kai(tmp_path, "gpu-fraction", "0.5"))
+
+    assert note.startswith("pods of Deployment/team/share leave their cards of 80Gi, and may get")
+    assert "and hami-0, hami-1 with cards of 40Gi get it" in note
+    (own,) = assessed(tmp_path)
+    assert ["Deployment/team/share"] == own["objects"]
+    assert "cards of 80Gi, and the cards of 40Gi of hami-0, hami-1 alone have" in own["message"]
+
+
+def test_an_amount_of_memory_is_the_same_on_a_smaller_card(tmp_path: Path) -> None:
+    assert set() == notes_of(shares_of_kai(tmp_path, "gpu-memory", "8000"))
+    assert [] == assessed(tmp_path)
