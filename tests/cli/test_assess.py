@@ -591,6 +591,25 @@ def test_a_quota_that_would_not_count_is_a_blocker_and_a_reader(tmp_path: Path) 
     assert answer["readers"] == {"ResourceQuota/team/gpus": ["nvidia.com/gpumem"]}
 
 
+def test_the_fix_of_a_quota_of_a_percentage_is_no_conversion(tmp_path: Path) -> None:
+    """The fix was `quota convert`, and it has no counterpart for such a line."""
+    quota = resource_quota({"requests.nvidia.com/gpumem-percentage": "400"})
+    half = {GPU: "1", "nvidia.com/gpumem-percentage": "50"}
+    objects = [hami_node("hami-0"), quota, workload("Deployment", "half", half)]
+
+    (blocker,) = assessed(tmp_path, *objects)["blockers"]
+    converted = drawbridge(
+        "quota", "convert", "--snapshot", tmp_path / "cluster.yaml", "--to", "device"
+    )
+
+    assert ("quotaNotCounted", 1) == (blocker["code"], converted.exit_code)
+    assert "requests.nvidia.com/gpumem-percentage has no counterpart" in converted.stderr
+    assert (
+        "drawbridge quota convert prints none: limit their memory or their number by a "
+        in (blocker["fix"])
+    )
+
+
 def test_a_pod_that_is_rejected_for_its_keys_blocks_no_quota(tmp_path: Path) -> None:
     """It was told to count claims instead, beside a quota that is converted."""
     quota = resource_quota({f"requests.{GPU}": "8"})

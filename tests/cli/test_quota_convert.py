@@ -12,11 +12,16 @@ from click.testing import Result
 from kube.api.device_quota import DeviceQuota
 from kube.api.meta import convert as typed
 from kube.manifests.dump import dump_yaml
+from migration.quotas.measures import Measures
 from rules.context.context import Context
+from testing.builders import profiles
 from testing.command import EXAMPLES, drawbridge
 from testing.documents import Document, api_object, namespace, resource_quota
 from testing.migration import SHARE, hami_node, workload
 from testing.rule_cases import finding_lines
+from translation.cluster.snapshot import TranslationOptions
+from translation.model.dimensions import PERCENTAGE_FIX, amount_fix, counts_amounts
+from translation.model.keys import ANY, KeyOutcome, Place
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
 NVIDIA: Final = "gpu.nvidia.com"
@@ -573,3 +578,23 @@ def test_an_old_line_may_go_where_its_pods_are_counted(tmp_path: Path) -> None:
     assert "both may be used" not in result.stderr
     result = convert(tmp_path, resource_quota({"requests.nvidia.com/gpu": "8"}), to="volcano")
     assert "both may be used" in result.stderr
+
+
+def test_the_fix_of_an_amount_is_its_conversion_where_it_has_one() -> None:
+    """That of a percentage of memory was `quota convert`, too."""
+    measures = Measures(profiles(), TranslationOptions())
+    vocabularies = measures.vocabularies.values()
+    rows = [row for vocabulary in vocabularies for row in vocabulary.table]
+    keys = {
+        row.name
+        for row in rows
+        if row.place is Place.LIMIT
+        and ANY not in row.name
+        and counts_amounts(row.name, vocabularies)
+    }
+    accepted = keys & {row.name for row in rows if row.outcome is not KeyOutcome.REFUSED}
+
+    fixed_by_hand = {key for key in accepted if amount_fix(key, vocabularies) == PERCENTAGE_FIX}
+
+    assert fixed_by_hand == {key for key in accepted if not measures.of_key(key)}
+    assert {"nvidia.com/gpumem-percentage", "koordinator.sh/gpu-memory-ratio"} < fixed_by_hand

@@ -7,7 +7,7 @@ import pytest
 from findings.finding import Severity
 from testing.builders import finding_texts
 from testing.documents import Document
-from translation.model.dimensions import AMOUNT_FIX
+from translation.model.dimensions import AMOUNT_FIX, PERCENTAGE_FIX
 from translation.reading.claim_blind_objects import MAX_VALUES, find_unseen_claims
 
 GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
@@ -176,6 +176,13 @@ def test_quotas_and_queues_of_other_schedulers_see_no_claims(case: Case) -> None
             f"count DEVICECLASS.deviceclass.resource.k8s.io/devices, too; {AMOUNT_FIX}",
         ),
         (
+            of_kind(
+                "ResourceQuota",
+                hard={f"requests.{MEMORY}": "4", f"requests.{MEMORY}-percentage": "400"},
+            ),
+            f"{AMOUNT_FIX}; {PERCENTAGE_FIX}",
+        ),
+        (
             of_kind("LimitRange", limits=[{"type": "Container", "max": {MEMORY: "9k"}}]),
             "limit claims by a DeviceQuota, which has perRequest and perDevice",
         ),
@@ -187,7 +194,7 @@ def test_quotas_and_queues_of_other_schedulers_see_no_claims(case: Case) -> None
             ),
         ),
     ],
-    ids=["devices", "memory", "both", "LimitRange", "ElasticQuota"],
+    ids=["devices", "memory", "both", "a percentage", "LimitRange", "ElasticQuota"],
 )
 def test_a_number_of_devices_is_no_cure_for_a_limit_of_memory(document: Document, fix: str) -> None:
     """The count of a class took the warning away, and three pods of 70000 MiB passed a quota of 30000."""

@@ -8,7 +8,7 @@ from findings.finding import Severity
 from quotas.resource_quotas.scopes import Quota, Scope
 from testing.builders import DRANET, HAMI, NAMESPACE, NVIDIA, translation_snapshot
 from translation.cluster.snapshot import TemplateSummary, TranslationOptions, TranslationSnapshot
-from translation.model.dimensions import AMOUNT_FIX
+from translation.model.dimensions import AMOUNT_FIX, PERCENTAGE_FIX
 from translation.preflight.quotas.uncounted_templates import find_uncounted_templates
 
 GPU = "requests.nvidia.com/gpu"
@@ -97,3 +97,11 @@ def test_memory_of_a_template_is_limited_by_no_number_of_devices() -> None:
     (finding,) = find_uncounted_templates(cluster(counting(MEMORY)), TranslationOptions()).values()
 
     assert finding.fix.startswith(f"{AMOUNT_FIX}; a template goes")
+
+
+def test_a_percentage_of_memory_has_no_conversion() -> None:
+    quota = counting(f"{MEMORY}-percentage")
+
+    (finding,) = find_uncounted_templates(cluster(quota), TranslationOptions()).values()
+
+    assert finding.fix.startswith(f"{PERCENTAGE_FIX}; a template goes")

@@ -1,7 +1,8 @@
 """The dimensions of a quota on a resource name: devices, or amounts of devices such as memory.
 
 A ResourceQuota counts the devices that claims request of a DeviceClass, and nothing in Kubernetes counts amounts
-that claims consume. So a line on devices has a counterpart for claims, and a line on an amount has none.
+that claims consume. So a line on devices has a counterpart for claims, and a line on an amount has one in a DeviceQuota
+alone, unless the amount depends on the device.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,9 +16,14 @@ AMOUNTS: Final = frozenset({"MiB", "GiB", "bytes", "blocks of 256 MiB", "percent
 """The units of keys that are parts of devices, in tables of vocabularies."""
 AMOUNT_FIX: Final = (
     "no ResourceQuota counts memory or compute of claims, and a DeviceQuota does: drawbridge quota convert prints "
-    "one; then remove the line"
+    "one; remove the line once that says Enforced=True"
 )
 """The fix of a line on such an amount."""
+PERCENTAGE_FIX: Final = (
+    "no quota counts a percentage of the devices of claims, and drawbridge quota convert prints none: limit their memory or "
+    "their number by a DeviceQuota of your own, and remove the line once that says Enforced=True"
+)
+"""The fix of a line on an amount that depends on the device."""
 _DEVICES: Final = frozenset({KeyOutcome.COUNT, KeyOutcome.CLASS})
 
 
@@ -36,6 +42,17 @@ def counts_amounts(key: str, vocabularies: Iterable[Vocabulary]) -> bool:
     (True, False)
     """
     return any(row.unit in AMOUNTS for row in _rows(key, vocabularies))
+
+
+def amount_fix(key: str, vocabularies: Iterable[Vocabulary]) -> str:
+    """Return the fix of a line on an amount of a key.
+
+    >>> from translation.reading.arbiter import VOCABULARIES
+    >>> amount_fix("nvidia.com/gpumem-percentage", VOCABULARIES.values()) == PERCENTAGE_FIX
+    True
+    """
+    is_percentage = any(row.depends_on_device for row in _rows(key, vocabularies))
+    return PERCENTAGE_FIX if is_percentage else AMOUNT_FIX
 
 
 def _rows(key: str, vocabularies: Iterable[Vocabulary]) -> Iterator[Key]:

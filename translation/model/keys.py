@@ -76,6 +76,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         case: The value or condition that the row is about, in Markdown; empty for all others.
         unit: The unit of an amount.
         becomes: The outcome in words, in Markdown.
+        depends_on_device: Claims request another amount of each type of device, so no line of a quota means it.
     """
 
     place: Place
@@ -84,6 +85,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
     outcome: KeyOutcome
     becomes: str
+    depends_on_device: bool = False
 
     @property
     def title(self) -> str:
@@ -94,9 +96,25 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 Table = tuple[Key, ...]
 
 
-def limit(name: str, unit: str, outcome: KeyOutcome, becomes: str, *, case: str = "") -> Key:
+def limit(
+    name: str,
+    unit: str,
+    outcome: KeyOutcome,
+    becomes: str,
+    *,
+    case: str = "",
+    depends_on_device: bool = False,
+) -> Key:
     """Return a row about the amount of a resource."""
-    return Key(place=Place.LIMIT, name=name, case=case, unit=unit, outcome=outcome, becomes=becomes)
+    return Key(
+        place=Place.LIMIT,
+        name=name,
+        case=case,
+        unit=unit,
+        outcome=outcome,
+        becomes=becomes,
+        depends_on_device=depends_on_device,
+    )
 
 
 def foreign(name: str, outcome: KeyOutcome, becomes: str) -> Key:

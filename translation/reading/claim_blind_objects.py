@@ -14,7 +14,7 @@ from findings.finding import Code, Finding, warning
 from findings.text import join_names, printable
 from kube.api.extended_resources import IMPLICIT_PREFIX, implicit_class
 from kube.api.foreign_quotas import BY_TYPE, FOREIGN_QUOTAS, ForeignQuota
-from translation.model.dimensions import AMOUNT_FIX, counts_amounts
+from translation.model.dimensions import amount_fix, counts_amounts
 from translation.model.intents import Vocabulary
 from translation.reading.arbiter import VOCABULARIES
 
@@ -114,8 +114,9 @@ def _fix(
         )
     match document.get("kind"):
         case "ResourceQuota":
-            are_amounts = {counts_amounts(key, vocabularies) for key in keys}
-            return "; ".join(_QUOTA_FIXES[is_amount] for is_amount in sorted(are_amounts))
+            devices = [key for key in keys if not counts_amounts(key, vocabularies)]
+            fixes = {amount_fix(key, vocabularies) for key in keys if key not in devices}
+            return "; ".join([*([_DEVICES_FIX] if devices else []), *sorted(fixes)])
         case "LimitRange":
             return _LIMIT_RANGE_FIX
         case _:
@@ -146,11 +147,8 @@ _WORDS: Final = {
 """API group and field that limits devices to the key that pods request them by."""
 _POLICY_FIX: Final = "write the policy for resourceclaims and resourceclaimtemplates, too"
 _LIMIT_RANGE_FIX: Final = "limit claims by a DeviceQuota, which has perRequest and perDevice"
-_QUOTA_FIXES: Final = {
-    False: f"count DEVICECLASS{_CLASS_SUFFIX}, too",
-    True: AMOUNT_FIX,
-}
-"""The fixes of lines on devices, and of those on amounts such as memory."""
+_DEVICES_FIX: Final = f"count DEVICECLASS{_CLASS_SUFFIX}, too"
+"""The fix of lines on devices."""
 
 
 def _counts_claims(spec: Mapping[str, Any]) -> bool:

@@ -63,6 +63,7 @@ TABLE: Final[Table] = (
         "percent",
         KeyOutcome.CAPACITY,
         "one alternative per published memory size, each with that share",
+        depends_on_device=True,
     ),
     limit(ACS_CORES, "percent", KeyOutcome.CAPACITY, "`cores: <C>` of one GPU"),
     label(

@@ -68,6 +68,7 @@ TABLE: Final[Table] = (
                 "publish, or of the number that a profile says (`cores`); rejected where neither is known; "
                 "absent or `100` it is all of them. `0`, which sets no limit, is all of them, too, with a "
                 "warning, where no profile says it",
+                depends_on_device=True,
             ),
         )
     ),

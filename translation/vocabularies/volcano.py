@@ -73,6 +73,7 @@ TABLE: Final[Table] = (
         "one alternative per published memory size. Rejected above 100. `0` is all of it, with a warning: "
         "Volcano reserves none then. Where it has no ConfigMap of its devices, it ignores the percentage and "
         "gives all of it",
+        depends_on_device=True,
     ),
     limit(
         CORES_PERCENT,

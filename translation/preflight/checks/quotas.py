@@ -7,7 +7,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from quotas.resource_quotas.scopes import REQUESTS, Quota, devices_of_class
 from translation.cluster.snapshot import QuotaPolicy, TranslationOptions, TranslationSnapshot
-from translation.model.dimensions import AMOUNT_FIX, counts_amounts
+from translation.model.dimensions import amount_fix, counts_amounts
 from translation.model.intents import LegacyPod, Vocabulary
 from translation.preflight.model.inputs import PreflightInput
 from translation.preflight.quotas.coverage import (
@@ -26,9 +26,7 @@ LIMITS: Final = "limits."
 
 Source: Project-HAMi/HAMi v2.10, pkg/device/quota.go, managedQuotaName.
 """
-_AMOUNT_FIX: Final = (
-    f"{AMOUNT_FIX}; translation.quota: warn admits the pods, and gives this limit up"
-)
+_OR_WARN: Final = "; translation.quota: warn admits the pods, and gives this limit up"
 
 
 def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
@@ -64,7 +62,11 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
         # Devices are counted in place of devices; nothing counts the memory and compute of claims.
         is_amount = counts_amounts(key, vocabularies)
         names = uncounted(key)
-        fix = _AMOUNT_FIX if is_amount else _count_fix(names or (), has_selectors=has_selectors)
+        fix = (
+            f"{amount_fix(key, vocabularies)}{_OR_WARN}"
+            if is_amount
+            else _count_fix(names or (), has_selectors=has_selectors)
+        )
         keys = _names_of(key, options.renamed_keys) if is_amount else (key,)
         own_names.update(keys)
         for name, quota in counting if is_amount or names is not None else ():

@@ -15,7 +15,7 @@ from translation.cluster.snapshot import (
     TranslationSnapshot,
     vocabularies_in_force,
 )
-from translation.model.dimensions import AMOUNT_FIX, counts_amounts
+from translation.model.dimensions import amount_fix, counts_amounts
 from translation.preflight.quotas.coverage import (
     counts_claims,
     drivers_of_class,
@@ -79,14 +79,17 @@ def _check_quota(
         if drivers_by_class:
             names = sorted({name for chosen in drivers_by_class for name in templates[chosen]})
             drivers = sorted(frozenset[str]().union(*drivers_by_class.values()))
-            fix = f"count {', '.join(map(devices_of_class, drivers_by_class))}, too"
+            fix = (
+                amount_fix(key, vocabularies)
+                if is_amount
+                else f"count {', '.join(map(devices_of_class, drivers_by_class))}, too"
+            )
             return warning(
                 Code.TEMPLATE_NOT_COUNTED,
                 FieldPath.of("spec", "hard").key(f"{REQUESTS}{key}"),
                 f"a pod that names ResourceClaimTemplate {_first_of(names)} gets devices of "
                 f"{', '.join(drivers)} that this does not count",
-                f"{AMOUNT_FIX if is_amount else fix}; a template goes when it is deleted together with the pods "
-                "that name it",
+                f"{fix}; a template goes when it is deleted together with the pods that name it",
             )
     return None
 

@@ -83,6 +83,7 @@ TABLE: Final[Table] = (
         "cards must have one size, with a warning where several are published; where a node has cards of "
         "several, each card has a request of its own, up to 64 combinations. Rejected above 100, "
         "and where no size is known; `100` and `0` are all of it; `gpumem` takes precedence",
+        depends_on_device=True,
     ),
     limit(
         CORES_PERCENT,

@@ -53,6 +53,7 @@ TABLE: Final[Table] = (
         KeyOutcome.CAPACITY,
         "`gpu-core: P` and `gpu-memory-ratio: P`, whose deprecated form it is; rejected beside "
         "another GPU key but `gpu.shared` in one container",
+        depends_on_device=True,
     ),
     limit(
         SHARED,
@@ -80,6 +81,7 @@ TABLE: Final[Table] = (
         "one alternative per published memory size, each with its P/N percent. Rejected where no "
         "size is known. 100 for each leaves nothing to others: the whole GPU, unless `gpu-core` "
         "is less",
+        depends_on_device=True,
     ),
     limit(
         WHOLE_GPU,
@@ -95,6 +97,7 @@ TABLE: Final[Table] = (
         KeyOutcome.COUNT,
         "N x 100 are N NICs. Other amounts above 100 are rejected",
         case="100 and above",
+        depends_on_device=True,
     ),
     limit(
         RDMA,
@@ -102,6 +105,7 @@ TABLE: Final[Table] = (
         KeyOutcome.CAPACITY,
         "a share of one NIC, or a whole one with a warning where the driver shares none",
         case="below 100",
+        depends_on_device=True,
     ),
     limit(
         FPGA,
@@ -109,6 +113,7 @@ TABLE: Final[Table] = (
         KeyOutcome.COUNT,
         "the same for the profile's devices of kind `fpga`",
         case="a profile has any",
+        depends_on_device=True,
     ),
     limit(
         FPGA,
