@@ -137,9 +137,8 @@ def _check_capacity(
     if others:
         pods = sum(others.values())
         waiting = sum(capacity.waiting.get(name, 0) for name in others)
-        today = (
-            f"; {'all' if waiting == pods else waiting} of them wait today, too" if waiting else ""
-        )
+        waits = "all of them wait" if waiting == pods else f"{waiting} of them wait"
+        today = f"; {waits}{'s' if waiting == 1 < pods else ''} today, too" if waiting else ""
         yield Blocker(
             code=NOT_PLACED,
             message=f"{pods} of {capacity.pods} pods would find no node with devices, CPU and memory{today}",

@@ -137,9 +137,11 @@ def staying_notes(cluster: AssessedCluster, unselected: Mapping[str, int]) -> It
     """
     yield from _chosen_notes(cluster)
     if unselected:
+        number = sum(unselected.values())
+        verb = "waits" if number == 1 else "wait"
         yield Blocker(
             code=NOT_PLACED,
-            message=f"{count_text(sum(unselected.values()), 'pod')} that no node would serve wait today, too, since no node "
+            message=f"{count_text(number, 'pod')} that no node would serve {verb} today, too, since no node "
             "has the labels that they select, and plan holds nothing for them",
             fix="give them another node selector, or add nodes with these labels",
             objects=tuple(unselected),

@@ -69,6 +69,38 @@ def test_a_pod_that_no_node_takes_today_either_blocks_nothing(tmp_path: Path, la
     assert result.exit_code == (label == "shared")
 
 
+@pytest.mark.parametrize(
+    ("pods", "text"),
+    [
+        (1, "1 pod that no node would serve waits today"),
+        (2, "2 pods that no node would serve wait"),
+    ],
+)
+def test_one_pod_that_no_node_takes_waits(tmp_path: Path, pods: int, text: str) -> None:
+    """It was `1 pod that no node would serve wait today`."""
+    waiting = workload("wait", {GPU: "1"}, [""] * pods, nodeSelector={"pool": "reserved"})
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml([plugin_node("gpu-0"), namespace("team"), *waiting]))
+
+    answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
+
+    (note,) = (entry for entry in answer["notes"] if entry["code"] == "notPlaced")
+    assert note["message"].startswith(text)
+
+
+def test_one_of_the_pods_without_devices_waits(tmp_path: Path) -> None:
+    """It was `1 of them wait today`; another one runs on a node that has lost a device."""
+    objects = [plugin_node("gpu-0", gpus=1), namespace("team")]
+    objects += workload("run", {GPU: "1"}, ["gpu-0", "gpu-0"]) + workload("wait", {GPU: "1"}, [""])
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+
+    answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
+
+    (blocker,) = (entry for entry in answer["blockers"] if entry["code"] == "notPlaced")
+    assert blocker["message"].endswith("; 1 of them waits today, too")
+
+
 def nightly() -> dict[str, Any]:
     """A CronJob of two GPUs without a run."""
     container = {"name": "c", "image": "a", "resources": {"limits": {GPU: 2}}}
