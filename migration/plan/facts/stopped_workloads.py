@@ -17,11 +17,15 @@ from migration.plan.facts.rollouts import (
     starts_with_requests,
 )
 from migration.plan.model.plan import Wave
-from migration.plan.model.stopped_workloads import StoppedWorkload
+from migration.plan.model.stopped_workloads import StartRoom, StoppedWorkload
 
 _START: Final = "resume it, or scale it up{}, after wave {}"
 _START_VOLCANO_JOB: Final = (
     "start it again (vcctl job resume --name JOB --namespace NAMESPACE) after wave {}"
+)
+_LACKS_ROOM: Final = (
+    "; free devices that its pods may have are enough for {} of its {} pods at a time then, and for {} today: free more first, "
+    "or solve what holds nodes, and plan again from a new snapshot"
 )
 _BY_ITSELF: Final = "it starts by itself, with its next request: before wave {} is done it waits where no device is free"
 _LABEL: Final = f"; give its pods the label {TRANSLATE_LABEL}=true first, since no wave opts in all of its namespace"
@@ -39,6 +43,7 @@ def find_stopped_workloads(
     groups: Mapping[str, Workload],
     waves: Sequence[Wave],
     opted_in: Collection[str],
+    rooms: Mapping[str, StartRoom],
 ) -> tuple[StoppedWorkload, ...]:
     """Return the workloads that start after the last wave, most by a person; none for a plan without a wave.
 
@@ -49,7 +54,9 @@ def find_stopped_workloads(
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods with devices.
         waves: All waves of the plan.
         opted_in: The namespaces that are opted in today.
+        rooms: Workload, as `Kind/namespace/name`, to the devices for its next pods.
     """
+    short = {name: room for name, room in rooms.items() if room.is_lost}
     opted_in_by = {**dict.fromkeys(opted_in, 1), **_opted_in_by(waves)}
     partial = {entry.namespace for wave in waves for entry in wave.partial_namespaces}
     stopped = (
@@ -62,10 +69,13 @@ def find_stopped_workloads(
         StoppedWorkload(
             object=workload.key.reference,
             reason=_reason(workload),
-            fix=_fix(workload, groups[workload.key.reference], len(waves), opted_in_by, partial),
-            earliest_wave=_earliest(
-                workload, groups[workload.key.reference], len(waves), opted_in_by
+            fix=_fix(
+                *(workload, groups[workload.key.reference], len(waves), opted_in_by, partial),
+                room=short.get(workload.key.reference),
             ),
+            earliest_wave=0
+            if workload.key.reference in short
+            else _earliest(workload, groups[workload.key.reference], len(waves), opted_in_by),
             outcome=workload.outcome.value,
             claim_losses=tuple(claim_losses(workload)),
         )
@@ -110,6 +120,8 @@ def _fix(
     last: int,
     whole: Collection[str],
     partial: Collection[str],
+    *,
+    room: StartRoom | None,
 ) -> str:
     """Return the way to start a workload.
 
@@ -119,8 +131,10 @@ def _fix(
         last: The last wave, after which nothing moves any more.
         whole: The namespaces that are opted in as a whole by then.
         partial: Those of which waves opt in some workloads.
+        room: The devices for its next pods, of which the waves leave fewer; None where they leave as many.
     """
-    start = _start(group, last)
+    lack = _LACKS_ROOM.format(room.after, room.pods, room.today) if room is not None else ""
+    start = f"{_start(group, last)}{lack}"
     if workload.outcome is Outcome.NATIVE:
         return start
     if workload.outcome not in _OUTCOMES:

@@ -1,10 +1,29 @@
 """The workloads of other projects that a person starts again after a migration, as values of a plan."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 _EARLIER: Final = "; after wave {} already where devices that its pods may have are free for claims, and no later wave needs them for pods that it evicts"
+
+
+class StartRoom(NamedTuple):
+    """The free devices for the next pods of a stopped workload, of all its pods at a time, beside those that run.
+
+    Attributes:
+        pods: The number of its next pods.
+        today: The number of these that find devices before the first wave.
+        after: The number that find some after the last one.
+    """
+
+    pods: int
+    today: int
+    after: int
+
+    @property
+    def is_lost(self) -> bool:
+        """Return True if the waves leave devices for fewer of the pods than today."""
+        return self.after < self.today
 
 
 class StoppedWorkload(

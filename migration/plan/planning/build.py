@@ -302,7 +302,8 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         unready_nodes=tuple(sorted(prepared.unready_nodes)),
         remaining=prepared.cluster.remaining,
         stopped_workloads=find_stopped_workloads(
-            prepared.cluster.workloads, prepared.groups, waves.waves, stage.opted_in
+            *(prepared.cluster.workloads, prepared.groups, waves.waves, stage.opted_in),
+            rooms=waves.rooms,
         ),
         scheduled_pods=scheduled_pods(prepared.groups[name] for name in own_workloads),
     )

@@ -1,7 +1,8 @@
 """The free devices for one more pod of a workload, today and after each wave, and for those of autoscalers in it. Pure.
 
 Such a pod is the next one of a CronJob or of a workload without pods, or one that a rollout or an autoscaler adds to those of
-a Deployment. The maximum of a HorizontalPodAutoscaler says how many it may add while the nodes of a wave are drained.
+a Deployment. The maximum of a HorizontalPodAutoscaler says how many it may add while the nodes of a wave are drained. A stopped
+workload of another project starts all of its pods at a time, and a training of several goes on with all of them alone.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -14,12 +15,15 @@ from findings.text import count_text, join_names
 from kube.api.core import Affinity, Pod
 from migration.assessment.capacity import build_pods, build_templates
 from migration.assessment.claim_counts import surge_of
-from migration.assessment.outcomes import AssessedWorkload
+from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.cluster.equivalence import device_pod, pod_shape
 from migration.cluster.evidence import mapping_at
 from migration.cluster.pod_autoscalers import Autoscaler
 from migration.cluster.volumes import on_reachable_nodes
+from migration.cluster.workloads import requested_pods
 from migration.plan.facts.taken_back import TakenBack
+from migration.plan.model.stopped_workloads import StartRoom
+from migration.plan.search.moments import Moment
 from migration.plan.stage.placement import Placer
 from migration.plan.stage.stage import PlannedPod, PodKey, Stage, planned_pod
 from migration.plan.stage.stage_allocator import Placement
@@ -49,6 +53,8 @@ _SAME_DEVICES: Final = (
 )
 _MOST_ADDED: Final = 32
 """Pods of an autoscaler that are counted at most."""
+_MOST_STARTED: Final = 512
+"""Pods of all stopped workloads that are counted at most; those of a workload are all counted, or none."""
 
 
 class NextPod(NamedTuple):
@@ -314,6 +320,79 @@ class AddedPodNotes:
             if self._numbers[key] >= entry.today:
                 return "the wave is done" if later == wave else f"wave {later} is done"
         return "nodes of another plan have more"
+
+
+class StoppedPods:
+    """The next pods of workloads that are stopped, all of each at a time; of many workloads the first, by name."""
+
+    def __init__(self, placer: Placer, workloads: Iterable[AssessedWorkload]) -> None:
+        """Take the workloads.
+
+        Args:
+            placer: Places the pods.
+            workloads: The cluster's workloads.
+        """
+        self._placer = placer
+        self._pods: dict[str, tuple[PlannedPod, ...]] = {}
+        self._workloads: list[AssessedWorkload] = []
+        left = _MOST_STARTED
+        for workload in workloads:
+            number, is_unread = started_pods(workload), workload.result is None
+            if is_unread or workload.key.reference in placer.not_counted or not 0 < number <= left:
+                continue
+            left -= number
+            self._workloads.append(workload)
+            self._pods[workload.key.reference] = tuple(
+                _copy(entry.pod, index)
+                for entry in _next_pods(placer, workload)
+                for index in range(number)
+            )
+
+    def needed_nodes(self, stage: Stage, placement: Placement) -> frozenset[str]:
+        """Return the nodes of the pods with claims at a stage, all of them beside each other.
+
+        A workload that does not find devices for all of its pods so counts as if it started alone, too.
+        """
+        moved = [
+            self._pods[workload.key.reference]
+            for workload in self._workloads
+            if workload.outcome is not Outcome.NATIVE and stage.has_moved(workload)
+        ]
+        together = self._places(stage, placement, [pod for pods in moved for pod in pods])
+        needed = set(together.values())
+        for pods in moved:
+            if any(pod.key not in together for pod in pods):
+                alone = self._places(stage, placement, pods)
+                needed.update(alone.values() if len(alone) == len(pods) else ())
+        return frozenset(needed)
+
+    def rooms(self, begin: Moment, end: Moment) -> dict[str, StartRoom]:
+        """Return workload, as `Kind/namespace/name`, to the devices for its pods, each workload by itself.
+
+        Args:
+            begin: The moment before the first wave.
+            end: The moment after the last one.
+        """
+        return {
+            name: StartRoom(
+                pods=len(pods),
+                today=len(self._places(begin.stage, begin.placement, pods)),
+                after=len(self._places(end.stage, end.placement, pods)),
+            )
+            for name, pods in self._pods.items()
+        }
+
+    def _places(
+        self, stage: Stage, placement: Placement, pods: Sequence[PlannedPod]
+    ) -> dict[PodKey, str]:
+        return self._placer.place_more(stage, placement, pods) if pods else {}
+
+
+def started_pods(workload: AssessedWorkload) -> int:
+    """Return the number of pods that a stopped workload starts at a time; 0 for one that runs, or has none to come."""
+    if workload.pods or workload.result is None or not workload.suspended:
+        return workload.next_pods
+    return workload.next_pods or requested_pods(workload.result.source)
 
 
 def _has_one_replica(workload: AssessedWorkload) -> bool:

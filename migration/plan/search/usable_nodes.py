@@ -44,8 +44,6 @@ _WRITE_DOWN: Final = (
     "translation.tolerations to always; then plan again from a new snapshot"
 )
 """The fix where running pods may use a node, and their templates may not."""
-NO_USER: Final = "no pod with claims would use its devices"
-_LACKING: Final = "pods of {} keep device keys and would lack {}"
 _CAUSES: Final = 2
 """Reasons of workloads that the reason of a node names."""
 _Requests = tuple[tuple[str, int], ...]
@@ -459,35 +457,6 @@ def held_barred(
             ]:
                 reason, fix = _BARRED_TEMPLATES.format(text, join_names(running)), _WRITE_DOWN
             yield Held(object=f"Node//{name}", reason=reason, fix=fix)
-
-
-def vain_reasons(
-    needs: Mapping[str, Sequence[str]], cluster: AssessedCluster, usable: UsableNodes
-) -> dict[str, str]:
-    """Return nodes with the reason that the switch of each would be in vain.
-
-    Args:
-        needs: Node to the workloads whose pods keep device keys, and may need its devices.
-        cluster: The cluster.
-        usable: The nodes that pods may use.
-    """
-    waiting = usable.waiting_pods(cluster.state) if needs else {}
-    # Kubernetes serves these on both sides.
-    native = (entry for entry in cluster.workloads if entry.outcome is Outcome.NATIVE)
-    native_nodes = frozenset[str]().union(*map(usable.serving, native))
-    reasons = {}
-    for node, keeping in needs.items():
-        pods = [name for name, places in waiting.items() if node in places]
-        names = join_names(keeping)
-        if pods:
-            verb = "waits" if len(pods) == 1 else "wait"
-            text = f"{join_names(pods)} {verb} for claims with such devices, but "
-            reasons[node] = text + _LACKING.format(names, "its devices")
-        elif node in native_nodes:
-            reasons[node] = _LACKING.format(names, "its devices")
-        else:
-            reasons[node] = f"{NO_USER}, and {_LACKING.format(names, 'them')}"
-    return reasons
 
 
 def without_node(pod: Pod) -> Pod:

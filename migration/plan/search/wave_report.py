@@ -21,12 +21,13 @@ from migration.plan.model.plan import (
     PlannedWorkload,
     Wave,
 )
+from migration.plan.model.stopped_workloads import StartRoom
 from migration.plan.search.attempts import WaveSearch
+from migration.plan.search.closed_nodes import NO_USER
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Attempt, Moment, Obstacle, stage_after
 from migration.plan.search.next_pods import AddedPodNotes, AddedPods, NextPod, next_pod_notes
 from migration.plan.search.searched import SearchedWaves
-from migration.plan.search.usable_nodes import NO_USER
 from migration.plan.stage.other_pods import PodName
 from migration.plan.stage.placement import Placer
 from migration.plan.stage.stage_allocator import Placement
@@ -55,6 +56,7 @@ class Waves(msgspec.Struct, frozen=True, kw_only=True):
         early: The namespaces that are not opted in, with the nodes that they wait for in vain.
         details: The details of each wave.
         left: The native workloads, as `Kind/namespace/name`, whose next pods keep their device plugin.
+        rooms: Stopped workload, as `Kind/namespace/name`, to the devices for its next pods.
     """
 
     waves: tuple[Wave, ...]
@@ -63,6 +65,7 @@ class Waves(msgspec.Struct, frozen=True, kw_only=True):
     details: tuple[WaveDetails, ...] = ()
     early: Mapping[str, tuple[AwaitedNodes, ...]] = {}
     left: frozenset[str] = frozenset()
+    rooms: Mapping[str, StartRoom] = {}
 
 
 class WaveReports:

@@ -28,7 +28,15 @@ from migration.plan.model.parts import (
 )
 from migration.plan.model.plan import Held, PlannedNode
 from migration.plan.search.attempts import WaveSearch
-from migration.plan.search.closed_nodes import closed_reasons, full_nodes, unknown_nodes
+from migration.plan.search.closed_nodes import (
+    at_home,
+    closed_reasons,
+    full_nodes,
+    left_behind,
+    stopped_behind,
+    unknown_nodes,
+    vain_reasons,
+)
 from migration.plan.search.couplings import idle_workloads, with_couplings
 from migration.plan.search.device_map import wave_details
 from migration.plan.search.kai_parts import divisible_beside_kai, held_beside_kai, held_together
@@ -40,7 +48,7 @@ from migration.plan.search.moments import (
     Policy,
     policies_in_order,
 )
-from migration.plan.search.next_pods import find_added_pods, find_next_pods
+from migration.plan.search.next_pods import StoppedPods, find_added_pods, find_next_pods
 from migration.plan.search.rivals import Misfit, awaited_pods, misfit_of
 from migration.plan.search.searched import (
     SearchedWaves,
@@ -63,12 +71,7 @@ from migration.plan.search.unmovable import (
     unserved_workload,
     without_held,
 )
-from migration.plan.search.usable_nodes import (
-    NeededNodes,
-    UsableNodes,
-    held_barred,
-    vain_reasons,
-)
+from migration.plan.search.usable_nodes import NeededNodes, UsableNodes, held_barred
 from migration.plan.search.wave_report import (
     WaveReports,
     Waves,
@@ -123,6 +126,7 @@ class Planner:
         self._placer, self._policy = placer, policy
         self._policies = policies_in_order(policy) if policy.notes_loss else (policy,)
         self._losses = NodeLosses.none(placer)
+        self._stopped = StoppedPods(placer, cluster.workloads)
         self._live_nodes = live_nodes
         self._unknown = unknown_nodes(self._workloads, live_nodes, placer.counted_unmoved)
         self._unmovable = frozenset[str]()
@@ -166,7 +170,9 @@ class Planner:
         self._divisible = divisible_beside_kai(self._kai_pods, unmovable, divisible)
         self._unmovable = frozenset(unmovable)
         nodes_of = {
-            name: self._nodes_of(entry.workload) if entry.nodes is None else entry.nodes
+            name: frozenset(filter(None, self._live_nodes.get(name, ())))
+            if entry.nodes is None
+            else entry.nodes
             for name, entry in unmovable.items()
         }
         own_nodes = frozenset[str]().union(*nodes_of.values())
@@ -232,12 +238,13 @@ class Planner:
                     begin,
                     useful,
                     obstacles=own_obstacles(alone, begin, useful, search),
-                    in_vain=vain_reasons(self._needs(begin, useful), self._cluster, self._usable),
+                    in_vain=self._vain_reasons(begin, useful),
                 ),
             ),
             complete=not progress.stops(),
             early=useful.early(),
             left=frozenset(entry.workload.key.reference for entry in left),
+            rooms=self._stopped.rooms(begin, useful.end),
             details=tuple(
                 wave_details(
                     *(moment, attempt, self._placer.device_counts()),
@@ -448,29 +455,31 @@ class Planner:
         )
 
     def _useless_nodes(self, begin: Moment, search: SearchedWaves) -> frozenset[str]:
-        """Return the nodes that pods left behind could use, and no pod does that has claims."""
-        used = search.end.stage.switched & frozenset(search.end.placement.nodes.values())
-        return frozenset(self._needs(begin, search)) - used
+        """Return the nodes that pods left behind could use, and no pod does that has claims, or would once it is started."""
+        stage, placement = search.end.stage, search.end.placement
+        used = stage.switched & frozenset(placement.nodes.values())
+        needed = self._stopped.needed_nodes(stage, placement)
+        return frozenset(self._needs(begin, search)) - used - needed
 
     def _needs(self, begin: Moment, search: SearchedWaves) -> Mapping[str, Sequence[str]]:
         """Return the nodes that pods left behind could use, each with the workloads of these."""
-        left_behind = self._left_behind(search.end.stage)
-        return self._needed.by_node(left_behind, [entry.node for entry in begin.nodes])
+        behind = self._left_behind(search.end.stage)
+        return self._needed.by_node(behind, [entry.node for entry in begin.nodes])
 
-    def _nodes_of(self, workload: AssessedWorkload) -> frozenset[str]:
-        """Return the nodes that pods of a workload run on now."""
-        return frozenset(filter(None, self._live_nodes.get(workload.key.reference, ())))
+    def _vain_reasons(self, begin: Moment, search: SearchedWaves) -> dict[str, str]:
+        """Return nodes with the reason that the switch of each would be in vain."""
+        nodes = [entry.node for entry in begin.nodes]
+        stopped = stopped_behind(self._workloads, search.end.stage)
+        return vain_reasons(
+            self._needs(begin, search),
+            self._needed.by_node(stopped, nodes),
+            *(self._cluster, self._usable),
+            at_home=at_home(self._live_nodes, {node.name for node in nodes}),
+        )
 
-    def _left_behind(self, stage: Stage) -> Iterator[AssessedWorkload]:
-        """Yield the workloads with pods that need resources of a device plugin."""
-        for workload in self._workloads:
-            if workload.result is None:
-                is_served = self._runs_on(workload, stage.switched)
-            else:
-                is_served = workload.outcome is Outcome.NATIVE or stage.has_moved(workload)
-            # Those that stay as they are keep their own nodes, and need no others.
-            if workload.pods and not is_served and workload.key.reference not in self._unmovable:
-                yield workload
+    def _left_behind(self, stage: Stage) -> list[AssessedWorkload]:
+        """Return the workloads with pods that need resources of a device plugin."""
+        return list(left_behind(self._workloads, stage, self._live.nodes, self._unmovable))
 
     def usable_nodes(self) -> Mapping[str, frozenset[str]]:
         """Return workload, as `Kind/namespace/name`, to the nodes that its pods may use today.
@@ -489,8 +498,3 @@ class Planner:
                 and (workload.outcome is Outcome.NATIVE or stage.has_moved(workload))
             )
         )
-
-    def _runs_on(self, workload: AssessedWorkload, nodes: Collection[str]) -> bool:
-        """Return True if all pods of a workload run on some nodes now."""
-        keys = (PodKey(workload.key.reference, number) for number in range(workload.pods))
-        return all(self._live.nodes.get(key) in nodes for key in keys)
