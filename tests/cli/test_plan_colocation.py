@@ -54,7 +54,7 @@ def koord_nodes(*names: str, offered: Mapping[str, str] = OFFERED) -> list[Docum
 
 
 def second_koordlet(label: str = "false", selector: Mapping[str, str] = {LABEL: HAMI}) -> Document:
-    """A koordlet of other nodes than the first, with the label that tells whether it registers devices."""
+    """A koordlet of other nodes than the first, with the label about the registration of devices."""
     document = daemon_set("koordlet-colocation", nodeSelector={**selector})
     template = document["spec"]["template"]
     template["metadata"] = {"labels": {"drawbridge.internal/registers-devices": label}}
@@ -189,7 +189,7 @@ ROOTS: Final = [{"name": "kubelet", "hostPath": {"path": "/var/lib/kubelet/"}}]
 
 
 def test_a_second_koordlet_is_not_taken_for_the_driver(tmp_path: Path) -> None:
-    """It mounts the directory of the kubelet, below which drivers register."""
+    """It mounts the directory of the kubelet, and drivers register below that."""
     second = second_koordlet()
     second["spec"]["template"]["spec"]["volumes"] = ROOTS
     planned(tmp_path, cluster(second), "--wave-nodes", 1)

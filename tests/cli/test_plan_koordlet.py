@@ -126,7 +126,7 @@ def test_gpus_and_nics_of_one_root_move_with_what_koordlet_tells_of_it(tmp_path:
 
 
 def test_whole_gpus_get_no_node_that_offers_names_of_koordinator_alone(tmp_path: Path) -> None:
-    """Their node was drained, and they were to be on the other one, which does not offer `nvidia.com/gpu`."""
+    """Their node was drained, and they were to be on the other one, without the name `nvidia.com/gpu`."""
     share = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
     objects = [
         *workload("web", WHOLE, ["any-0"] * 3),
@@ -153,7 +153,7 @@ def test_whole_gpus_get_no_node_that_offers_names_of_koordinator_alone(tmp_path:
 def test_a_node_of_two_names_says_whose_driver_it_gets(
     tmp_path: Path, offered: Mapping[str, str]
 ) -> None:
-    """Where koordlet runs beside the device plugin, a fleet of NVIDIA's plugin went to HAMi's driver without a word of it."""
+    """Beside koordlet a fleet of NVIDIA's device plugin went to HAMi's driver without a word of it."""
     objects = cluster()
     objects[0] = node("koord-0", offered, {}, {})
 

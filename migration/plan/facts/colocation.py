@@ -1,4 +1,4 @@
-"""The amounts of Koordinator's colocation, which leave a node with koordlet. Pure.
+"""The amounts of Koordinator's colocation: they leave a node with koordlet. Pure.
 
 Koordinator's manager takes them from the allocatable resources of a node whose metrics koordlet has not reported for a
 time, a quarter of an hour by default (`degradeTimeMinutes`). koordlet leaves a node with the label of its DRA driver. One

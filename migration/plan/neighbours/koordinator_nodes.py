@@ -1,4 +1,4 @@
-"""A note on nodes of Koordinator whose whole GPUs a device plugin offers, too: their switch is not to NVIDIA's driver. Pure."""
+"""A note on nodes of Koordinator with NVIDIA's device plugin: their switch is not to NVIDIA's driver. Pure."""
 
 from collections.abc import Iterable, Iterator
 
