@@ -396,10 +396,10 @@ def check_limit_ranges(
         )
 
 
-def opt_out_notes(
+def opted_out_native(
     objects: Iterable[SourceObject], workloads: Iterable[AssessedWorkload]
-) -> Iterator[Blocker]:
-    """Yield a note on native workloads in namespaces that are opted out, since Kubernetes serves these all the same."""
+) -> tuple[str, ...]:
+    """Return the native workloads in namespaces that are opted out, as `Kind/namespace/name`."""
     opted_out = {
         source.name
         for source in objects
@@ -409,17 +409,25 @@ def opt_out_notes(
             for key, value in OPT_OUT_LABELS.items()
         )
     }
-    names = tuple(
+    return tuple(
         workload.key.reference
         for workload in workloads
         if workload.outcome is Outcome.NATIVE and workload.key.namespace in opted_out
     )
-    if names:
+
+
+def opt_out_notes(
+    objects: Iterable[SourceObject], workloads: Iterable[AssessedWorkload]
+) -> Iterator[Blocker]:
+    """Yield a note on native workloads in namespaces that are opted out, since Kubernetes serves these all the same."""
+    if names := opted_out_native(objects, workloads):
         yield Blocker(
             code="optedOutNative",
             message="their namespace is opted out of translation, which leaves their keys and holds no node and no pod of whole "
             "devices: Kubernetes serves these by a DeviceClass, on nodes with the driver, too",
-            fix="where they are to stay with the device plugin, give them a node selector for nodes that stay as they are",
+            fix="where they are to stay with the device plugin, give their templates a required node affinity that leaves out "
+            "switched nodes by the label of the driver, as nvidia.com/dra-kubelet-plugin DoesNotExist for NVIDIA's (drivers in "
+            "plan.yaml): plan keeps nodes for them then",
             objects=names,
         )
 

@@ -15,6 +15,7 @@ from migration.assessment.blockers import (
     check_readable,
     check_version,
     nvidia_driver,
+    opted_out_native,
 )
 from migration.assessment.chart_names import without_chart_mappings
 from migration.assessment.device_quotas import check_stopped_pods
@@ -79,6 +80,7 @@ from migration.plan.notes.emptied import with_emptied
 from migration.plan.notes.evicted import opted_in_workloads, with_evicted
 from migration.plan.notes.free_by_kind import node_kinds, with_free_by_kind
 from migration.plan.notes.hubs import with_hubs
+from migration.plan.notes.opted_out import with_opted_out
 from migration.plan.notes.quota_notes import with_device_quota_notes, with_quota_sums
 from migration.plan.notes.shared_work import with_shared_work
 from migration.plan.notes.smaller_cards import SmallerCardNotes
@@ -213,7 +215,10 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     )
     noted = with_line_notes(with_stuck_drains(waves.waves, waves.details, prepared.evidence), lines)
     noted_waves = tuple(
-        with_device_quota_notes(noted, prepared.cluster, prepared.groups, early_quotas)
+        with_opted_out(
+            tuple(with_device_quota_notes(noted, prepared.cluster, prepared.groups, early_quotas)),
+            *(waves.details, opted_out_native(question.objects, prepared.cluster.workloads)),
+        )
     )
     without_wave = with_early(without_wave, lines.early)
     changed_quotas = quotas_of_waves(quotas, waves.waves, early_quotas)
